@@ -5,8 +5,8 @@ from drawbar.driver.api import attachments, meta
 DELETED_AT = "2026-01-02T03:00:00Z"
 
 
-def true(condition):
-    """The condition itself, or the condition of that type with the status True."""
+def make_true_condition(condition):
+    """Return the condition itself, or the condition of that type with the status True."""
     return meta.Condition(type=condition, status="True") if isinstance(condition, str) else condition
 
 
@@ -52,7 +52,7 @@ def attachment(
     } | spec
     usual = attachments.AttachmentStatus(
         phase=phase,
-        conditions=tuple(map(true, conditions)),
+        conditions=tuple(map(make_true_condition, conditions)),
         operation=operation,
         connection=connection,
         node=node,

@@ -20,7 +20,7 @@ def frame(kind, *, flags=0, stream=0, payload=b""):
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
-def literal(name, value):
+def make_literal_header(name, value):
     """Return a header field that is not indexed; name and value have at most 126 bytes."""
     return bytes([0, len(name)]) + name + bytes([len(value)]) + value
 
@@ -28,7 +28,10 @@ def literal(name, value):
 def call(path=b"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"):
     """Return the header block of a gRPC call."""
     fields = ((b":authority", b"localhost"), (b"content-type", b"application/grpc"), (b"te", b"trailers"))
-    return b"\x83\x86" + b"\x04" + bytes([len(path)]) + path + b"".join(literal(*field) for field in fields)
+    return (
+        b"\x83\x86"
+        b"\x04" + bytes([len(path)]) + path + b"".join(make_literal_header(*field) for field in fields)
+    )
 
 
 def repeat_frames(*frames):
@@ -59,7 +62,7 @@ def _rapid_reset(stream):
 
 def _endless_headers():
     yield frame(HEADERS, stream=1, payload=call())
-    yield from repeat_frames(frame(CONTINUATION, stream=1, payload=literal(b"x", b"y" * 100) * 8))
+    yield from repeat_frames(frame(CONTINUATION, stream=1, payload=make_literal_header(b"x", b"y" * 100) * 8))
 
 
 FLOODS = {
@@ -237,7 +240,10 @@ def _headers(*fields, flags=END_HEADERS):
     """Return a response head of status 200 with further fields."""
     fields = ((b"content-type", b"application/grpc"), *fields)
     return frame(
-        HEADERS, flags=flags, stream=1, payload=b"\x88" + b"".join(literal(*field) for field in fields)
+        HEADERS,
+        flags=flags,
+        stream=1,
+        payload=b"\x88" + b"".join(make_literal_header(*field) for field in fields),
     )
 
 
@@ -252,7 +258,7 @@ ANSWERS = {
     "huge headers": lambda: iter((_headers(*[(b"x", b"y" * 100)] * 150),) * 8),
     "endless headers": lambda: itertools.chain(
         [_headers(flags=0)],
-        repeat_frames(frame(CONTINUATION, stream=1, payload=literal(b"x", b"y" * 100) * 8)),
+        repeat_frames(frame(CONTINUATION, stream=1, payload=make_literal_header(b"x", b"y" * 100) * 8)),
     ),
     "huge message": lambda: itertools.chain(
         [_headers(), frame(DATA, stream=1, payload=b"\x00\xff\xff\xff\xff" + bytes(100))],

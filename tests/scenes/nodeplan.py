@@ -64,8 +64,8 @@ def make_attempt(card=CARD, missing="", *, at=0, since=0, reason="", final=False
     )
 
 
-def since(of, kind):
-    """When the condition became what it is, by the clock of this test; None unless it holds."""
+def read_transition_time(of, kind):
+    """Return when the condition became what it is, by the clock of this test; None unless it holds."""
     condition = meta.find(of.status.conditions, kind)
     return (
         meta.moment(condition.last_transition_time) if condition is not None and condition.is_true else None
@@ -81,8 +81,8 @@ def make_observation(of, match=None, **changes):
         "since": START,
         "patience": datetime.timedelta(seconds=60),
         "claim_notified": False,
-        "attached_at": since(of, attachments.ATTACHED),
-        "visible_at": since(of, attachments.VISIBLE),
+        "attached_at": read_transition_time(of, attachments.ATTACHED),
+        "visible_at": read_transition_time(of, attachments.VISIBLE),
         "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,
     } | changes
     return actions.Observed(attachment=of, match=match or matching.Absent(), **fields)

@@ -24,7 +24,7 @@ class Clock:
     def __init__(self):
         self._now = datetime.datetime.now(datetime.UTC)
 
-    def ago(self, seconds):
+    def format_ago(self, seconds):
         """Return the moment as RFC 3339."""
         return meta.timestamp(self._now - datetime.timedelta(seconds=seconds))
 
@@ -35,7 +35,7 @@ def claim(clock, number, *, node, namespace="team-a", is_ready=True):
         namespace=namespace,
         name=f"train-{number}-devices",
         state="Reserved",
-        since=clock.ago(900 + 60 * number),
+        since=clock.format_ago(900 + 60 * number),
         node=node,
         pods=(f"train-{number}",),
         waits_for="" if is_ready else "drawbar.dev/ready",
@@ -53,7 +53,7 @@ def row(clock, number, enclosure, device_class, model_name, name, state="Free", 
     facts = {
         "id": f"{enclosure}/{name}",
         "serial": f"S6EVNX0T{number:06}",
-        "since": clock.ago(40 * number + 3) if is_used else "",
+        "since": clock.format_ago(40 * number + 3) if is_used else "",
         "node": node,
         "host": f"host-{worker}" if is_used else "",
         "port": f"p{number // (WORKERS - 1) % 4 + 1}" if is_used else "",
@@ -91,7 +91,7 @@ def rack(clock, states):
             device_class="nvme",
             model="Intel P5800X",
             state="InUse" if worker == 1 else "Free",
-            since=clock.ago(7200) if worker == 1 else "",
+            since=clock.format_ago(7200) if worker == 1 else "",
             node=node,
             published=True,
             claims=(claim(clock, 90, node=node),) if worker == 1 else (),
@@ -108,7 +108,7 @@ def hosts():
 def event(clock, seconds, type_, reason, note, number):
     """Return an Event on a claim and its pod."""
     return model.Event(
-        at=clock.ago(seconds),
+        at=clock.format_ago(seconds),
         type=type_,
         reason=reason,
         note=note,
@@ -122,11 +122,11 @@ def event(clock, seconds, type_, reason, note, number):
 READY = ("Ready", {})
 
 
-def healthy():
+def make_healthy_page():
     """Return a page on which nothing is wrong; one device is being attached."""
     clock = Clock()
     states = dict.fromkeys((0, 1, 2, 3, 8, 9, 10, 12, 20, 21, 26), READY)
-    states[4] = ("Attached", {"waits_for": "the node, to see the device", "since": clock.ago(3)})
+    states[4] = ("Attached", {"waits_for": "the node, to see the device", "since": clock.format_ago(3)})
     return model.Page(
         about=ABOUT,
         rows=rack(clock, states),
@@ -134,7 +134,7 @@ def healthy():
             model.Fabric(
                 name="rack-1",
                 state="Connected",
-                since=clock.ago(86400 * 3),
+                since=clock.format_ago(86400 * 3),
                 message="",
                 adapter="redfish",
                 hosts=hosts(),
@@ -151,27 +151,36 @@ def healthy():
 LINK = "the link of port p3 did not come up within 30 s"
 
 
-def broken():
+def make_broken_page():
     """Return a page with a degraded and an unreachable fabric, failed devices, pending claims and taints."""
     clock = Clock()
     states = dict.fromkeys((0, 1, 2, 8, 9, 12, 13, 20, 26), READY)
     states[1] = ("Ready", {"health": "Unhealthy", "health_message": "the link has 4 of 16 lanes"})
-    states[3] = ("Pending", {"waits_for": "the fabric manager, to attach the device", "since": clock.ago(3)})
-    states[4] = ("Attached", {"waits_for": "the node, to see the device", "since": clock.ago(9)})
-    states[5] = ("Failed", {"waits_for": LINK, "since": clock.ago(95), "taints": (PROBATION,)})
+    states[3] = (
+        "Pending",
+        {"waits_for": "the fabric manager, to attach the device", "since": clock.format_ago(3)},
+    )
+    states[4] = ("Attached", {"waits_for": "the node, to see the device", "since": clock.format_ago(9)})
+    states[5] = ("Failed", {"waits_for": LINK, "since": clock.format_ago(95), "taints": (PROBATION,)})
     states[6] = ("Free", {"taints": (DRAIN,)})
-    states[14] = ("Releasing", {"waits_for": "the node, to erase the device (61 %)", "since": clock.ago(120)})
-    states[22] = ("Allocated", {"waits_for": "the controller, to begin the attach", "since": clock.ago(1)})
+    states[14] = (
+        "Releasing",
+        {"waits_for": "the node, to erase the device (61 %)", "since": clock.format_ago(120)},
+    )
+    states[22] = (
+        "Allocated",
+        {"waits_for": "the controller, to begin the attach", "since": clock.format_ago(1)},
+    )
     degraded = model.Problem(
         type="Degraded",
         reason="Troubles",
-        since=clock.ago(310),
+        since=clock.format_ago(310),
         message=f"host host-6 is avoided until 12:04:31: {LINK}",
     )
     lost = model.Problem(
         type="Connected",
         reason="Unreachable",
-        since=clock.ago(4210),
+        since=clock.format_ago(4210),
         message="https://rack-2.example:8443 has not answered for 4210 s",
     )
     reasons = (
@@ -207,7 +216,7 @@ def broken():
                 namespace=namespace,
                 name=name,
                 state="Pending",
-                since=clock.ago(42 + 300 * place),
+                since=clock.format_ago(42 + 300 * place),
                 node="",
                 pods=(pod,) if pod else (),
                 waits_for=reason,
@@ -228,7 +237,7 @@ def broken():
     )
 
 
-def large(devices=15000, nodes=5000):
+def make_large_page(devices=15000, nodes=5000):
     """Return a page of a large cluster, with some trouble in it."""
     clock = Clock()
     listed = []
@@ -261,7 +270,7 @@ def large(devices=15000, nodes=5000):
             model.Fabric(
                 name="rack-1",
                 state="Connected",
-                since=clock.ago(86400),
+                since=clock.format_ago(86400),
                 message="",
                 adapter="redfish",
                 hosts=tuple(model.Host(host=f"host-{n}", node=f"node-{n:05}") for n in range(nodes)),
@@ -271,6 +280,6 @@ def large(devices=15000, nodes=5000):
     )
 
 
-def empty():
+def make_empty_page():
     """Return the page of a cluster without fabrics."""
     return model.Page(about=ABOUT)

@@ -3,7 +3,7 @@
 from drawbar.driver.node import claim_versions
 
 
-def modern(api, *, driver, node_name):
+def make_modern_reader(api, *, driver, node_name):
     """Return a reader for the node."""
     versions = claim_versions.Served(api)
     versions.known.set()

@@ -30,7 +30,7 @@ ROUNDS_MAX = 400
 
 
 @types.coroutine
-def driven(coroutine, most):
+def drive_coroutine(coroutine, most):
     """Run a coroutine until it ends, or to its suspension number `most`; return whether it ended."""
     value = None
     for _ in range(most):
@@ -86,7 +86,7 @@ class Cluster(nodes.Node):
         coroutine = executor.reconcile(context, attachment)
 
         async def drive():
-            return await driven(coroutine, most)
+            return await drive_coroutine(coroutine, most)
 
         ended = await asyncio.Task(drive())
         if not ended:
@@ -122,7 +122,7 @@ async def attach(cluster):
     await cluster.controller_says(conditions=[scenes.condition("Attached", at=now)], connection={"slot": "1"})
 
 
-def visible(attachment):
+def is_visible(attachment):
     return attachment.holds(attachments.VISIBLE)
 
 
@@ -169,7 +169,7 @@ async def set_up_work(node, arrival, work):
     await attach(node)
     if work is is_released:
         async with node.daemon() as context:
-            while not visible(await node.attachment()):
+            while not is_visible(await node.attachment()):
                 await node.round(context, MOST_SUSPENSIONS**2)
                 await asyncio.sleep(0.005)
         await node.detach()
@@ -180,7 +180,7 @@ async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(t
         await node.plug()
         await attach(node)
         for work, expected in (
-            (visible, ["resourceclaims/status", "deviceattachments/status"]),
+            (is_visible, ["resourceclaims/status", "deviceattachments/status"]),
             (is_released, ["deviceattachments/status"]),
         ):
             if work is is_released:
@@ -196,8 +196,8 @@ async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(t
 @pytest.mark.parametrize(
     ("arrival", "work"),
     [
-        (sysfs.Arrival.COMPLETE, visible),
-        (sysfs.Arrival.UNPOWERED, visible),
+        (sysfs.Arrival.COMPLETE, is_visible),
+        (sysfs.Arrival.UNPOWERED, is_visible),
         (sysfs.Arrival.COMPLETE, is_released),
     ],
     ids=["arrival", "arrival-without-power", "release"],
@@ -216,7 +216,7 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
             shown = (node.tree.root / "bus/pci/devices" / node.tree.address(1)).exists()
             power = (node.tree.root / "bus/pci/slots/1/power").read_text().strip()
             assert 1 in node.tree.attached(), "the card was lost"
-            if work is visible:
+            if work is is_visible:
                 assert shown
                 assert attachment.status.node.slot == "1"
                 claim = await node.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
@@ -225,7 +225,7 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
             else:
                 assert not shown
                 assert power == "0"
-                assert visible(attachment), "the reported conditions are kept"
+                assert is_visible(attachment), "the reported conditions are kept"
 
 
 async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_attached(tmp_path):
@@ -236,8 +236,8 @@ async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_att
             await asyncio.to_thread(node.tree.detach, 1)
             await attach(node)
             await executor.reconcile(context, await node.attachment())
-            assert not visible(await node.attachment())
+            assert not is_visible(await node.attachment())
             await node.plug()
             await context.arrivals.refresh(node.tree.address(1))
             await executor.reconcile(context, await node.attachment())
-            assert visible(await node.attachment())
+            assert is_visible(await node.attachment())

@@ -22,25 +22,25 @@ GIVEN = spec.ContainerEdits(
 )
 
 
-def custom(first=0, **reported):
+def customise(first=0, **reported):
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
     decoded = parameters.decode(head | reported, parameters.Source.CLASS)
     return customisation.customise(GIVEN, decoded, first_interface=first)
 
 
 def test_nothing_said_changes_nothing():
-    assert custom() == GIVEN
-    assert custom(attachTimeoutSeconds=9) == GIVEN
+    assert customise() == GIVEN
+    assert customise(attachTimeoutSeconds=9) == GIVEN
 
 
 def test_variables_follow_those_that_name_the_device():
-    assert custom(environment={"B": "x=y", "A": ""}).env == ("DRAWBAR_X=1", "A=", "B=x=y")
+    assert customise(environment={"B": "x=y", "A": ""}).env == ("DRAWBAR_X=1", "A=", "B=x=y")
 
 
 def test_of_the_files_only_what_is_said_changes():
-    (node,) = custom(deviceFiles={"readOnly": True, "user": 0}).device_nodes
+    (node,) = customise(deviceFiles={"readOnly": True, "user": 0}).device_nodes
     assert (node.permissions, node.uid, node.gid, node.file_mode) == ("r", 0, 5, None)
-    (node,) = custom(deviceFiles={"readOnly": False, "group": 7, "mode": "0640"}).device_nodes
+    (node,) = customise(deviceFiles={"readOnly": False, "group": 7, "mode": "0640"}).device_nodes
     assert (node.permissions, node.uid, node.gid, node.file_mode) == ("rw", None, 7, 0o640)
     assert (node.path, node.major, node.minor) == ("/dev/x", 1, 2)
 
@@ -70,7 +70,7 @@ def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, reporte
 
 
 def test_interfaces_get_numbers_behind_their_prefix():
-    interfaces = custom(first=3, network={"interfacePrefix": "data"}).net_devices
+    interfaces = customise(first=3, network={"interfacePrefix": "data"}).net_devices
     assert [(interface.host_name, interface.name) for interface in interfaces] == [
         ("enp1", "data3"),
         ("enp2", "data4"),

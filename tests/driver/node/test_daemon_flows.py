@@ -67,7 +67,7 @@ class Node(nodes.Node):
             self.api, ANOTHER, "drawbar-controller", conditions=[scenes.condition("Attached")]
         )
 
-    async def another(self):
+    async def read_other_attachment(self):
         return await self.api.read(kinds.ATTACHMENT, ANOTHER, into=dict)
 
     def power(self, slot=1):
@@ -174,7 +174,9 @@ async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_
     await world.report_attached(slot, **identity(GPU))
     # The daemon has judged what it knew of the first device by the time that it has recognised the second one.
     await world.attach_another()
-    await waiting.until(world.another, lambda seen: condition(seen, "Visible").get("status") == "True")
+    await waiting.until(
+        world.read_other_attachment, lambda seen: condition(seen, "Visible").get("status") == "True"
+    )
     assert "node" not in (await world.attachment())["status"]
     await asyncio.to_thread(world.tree.initialise, 1)
     seen = await world.reports("Visible")

@@ -300,18 +300,18 @@ async def test_a_cancelled_caller_leaves_the_write_to_the_next_one(tree):
     asked, go, calls = kernel.Kernel(tree), threading.Event(), []
     started, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def slow():
+    def wait_slowly():
         calls.append(1)
         loop.call_soon_threadsafe(started.set)
         go.wait(120)
         return "done"
 
-    first = asyncio.Task(asked.run("x", "to be slow", slow))
+    first = asyncio.Task(asked.run("x", "to be slow", wait_slowly))
     await started.wait()
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    second = asyncio.Task(asked.run("x", "to be slow", slow))
+    second = asyncio.Task(asked.run("x", "to be slow", wait_slowly))
     await asyncio.sleep(0)
     go.set()
     assert await second == "done"

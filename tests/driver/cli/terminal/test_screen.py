@@ -14,7 +14,7 @@ from drawbar.driver.cli.status import claim_entries, tree
 from drawbar.driver.cli.terminal import keys, screen
 from drawbar.driver.cli.ui import device_rows, model
 
-BROKEN = pages.broken()
+BROKEN = pages.make_broken_page()
 
 
 def drawn(state=screen.State(), page=BROKEN, width=140, height=40):  # noqa: B008 - a value without a state
@@ -89,7 +89,7 @@ def test_a_failed_device_does_not_wait():
 
 
 def test_bad_fabrics_are_first_and_never_green():
-    mixed = model.Page(fabrics=(pages.healthy().fabrics[0], *BROKEN.fabrics))
+    mixed = model.Page(fabrics=(pages.make_healthy_page().fabrics[0], *BROKEN.fabrics))
     states = [line.split()[2] for line in drawn(page=mixed).splitlines() if line.startswith("fabric ")]
     assert states == ["Degraded", "Unreachable", "Connected"]
 
@@ -119,7 +119,9 @@ def test_states_can_be_picked_one_after_the_other():
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("height", [8, 24, 60])
-@pytest.mark.parametrize("page", [BROKEN, pages.healthy(), pages.empty(), pages.large(300, 20)])
+@pytest.mark.parametrize(
+    "page", [BROKEN, pages.make_healthy_page(), pages.make_empty_page(), pages.make_large_page(300, 20)]
+)
 def test_the_screen_is_as_large_as_the_terminal_and_its_last_line_has_the_keys(width, height, page):
     for state in (screen.State(), screen.State(is_open=True), screen.State(is_typing=True)):
         lines = drawn(state, page, width, height).splitlines()
@@ -178,7 +180,7 @@ def test_letters_go_into_the_filter_until_enter():
 
 
 def test_a_list_without_devices_has_no_cursor():
-    empty = pages.empty()
+    empty = pages.make_empty_page()
     assert pressed(screen.DOWN, screen.ENTER, page=empty) == screen.State()
     assert "no device to show" in drawn(page=empty)
 
@@ -191,7 +193,7 @@ def test_missing_rights_failures_and_waiting_claims_are_named_at_each_width(widt
 
 
 def test_a_failed_device_of_a_large_cluster_is_on_the_first_screen():
-    page = pages.large(15000)
+    page = pages.make_large_page(15000)
     assert "Failed" in drawn(page=page)
     assert [row.device.state for row in rows(page)][:1] == ["Failed"]
 
@@ -203,10 +205,10 @@ def test_a_tainted_or_ill_device_does_not_look_well():
 
 
 def test_a_large_cluster_is_arranged_once_for_a_page_and_a_filter():
-    page, state = pages.healthy(), screen.State()
+    page, state = pages.make_healthy_page(), screen.State()
     assert screen.lists_same((page, state), (page, pressed(screen.DOWN)))
     assert not screen.lists_same((page, state), (page, pressed("s")))
-    assert not screen.lists_same((page, state), (pages.healthy(), state))
+    assert not screen.lists_same((page, state), (pages.make_healthy_page(), state))
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ async def check(tab, route):
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_nothing_overlaps_and_no_key_text_is_cut(width):
-    async with opened(pages.broken(), width=width) as (tab, _):
+    async with opened(pages.make_broken_page(), width=width) as (tab, _):
         await tab.until(f"{NEWS} > 20")
         heights = "[...document.querySelectorAll('#overview .card')].map((each) => each.getBoundingClientRect().height)"
         assert min(await tab.evaluate(heights)) > 40
@@ -93,7 +93,7 @@ REASONS = """[...document.querySelectorAll('#rows [role=gridcell].why')].filter(
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_the_table_has_the_reason_of_each_device(width):
-    page = pages.broken()
+    page = pages.make_broken_page()
     async with opened(page, width=width) as (tab, _):
         await tab.evaluate("location.hash = '#/devices?q=gpu'")
         await tab.until("document.querySelectorAll('#rows .device').length > 7")
@@ -113,15 +113,15 @@ async def test_the_table_has_the_reason_of_each_device(width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_a_healthy_an_empty_and_a_large_cluster_fit(width):
-    async with opened(pages.healthy(), width=width) as (tab, latest):
+    async with opened(pages.make_healthy_page(), width=width) as (tab, latest):
         await tab.until(
             "document.querySelector('#attention').textContent.includes('Nothing needs attention')"
         )
         await check(tab, "#/")
-        latest.publish(pages.empty())
+        latest.publish(pages.make_empty_page())
         await tab.until("document.querySelector('#map').textContent.includes('No fabrics')")
         await check(tab, "#/")
-        latest.publish(pages.large())
+        latest.publish(pages.make_large_page())
         await tab.until(f"{NEWS} > 1000")
         # Only part of a large cluster is in the document, with all that failed.
         assert await tab.evaluate("document.querySelectorAll('*').length") < 4000
@@ -130,7 +130,7 @@ async def test_a_healthy_an_empty_and_a_large_cluster_fit(width):
 
 
 async def test_lines_lead_from_each_port_to_its_slot():
-    page = pages.broken()
+    page = pages.make_broken_page()
     async with opened(page, width=1440) as (tab, _):
         lines = await tab.until(
             "document.querySelectorAll('.lines .line').length && [...document.querySelectorAll('.lines .line')].map((each) => each.dataset.key)"
@@ -139,6 +139,6 @@ async def test_lines_lead_from_each_port_to_its_slot():
 
 
 async def test_narrow_screens_have_no_lines():
-    async with opened(pages.broken(), width=390) as (tab, _):
+    async with opened(pages.make_broken_page(), width=390) as (tab, _):
         await tab.until(f"{NEWS} > 20")
         assert await tab.evaluate("document.querySelectorAll('.lines .line').length") == 0

@@ -284,12 +284,12 @@ async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, a
     held, reached = threading.Event(), threading.Event()
     read = loading._read_bitstream
 
-    def slowly(*arguments):
+    def read_slowly(*arguments):
         reached.set()
         held.wait(60)
         return read(*arguments)
 
-    monkeypatch.setattr(loading, "_read_bitstream", slowly)
+    monkeypatch.setattr(loading, "_read_bitstream", read_slowly)
     runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
     asked = Initialisation(hook="", bitstream="b.gbs", sha256=GBS_DIGEST)
     async with asyncio.TaskGroup() as tasks:

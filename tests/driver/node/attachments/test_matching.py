@@ -92,7 +92,7 @@ def shows(slot, *numbers, **what):
     return function(slot, identifiers=tuple(each for each in made if each is not None), **what)
 
 
-def empty(**changes):
+def make_empty_inventory(**changes):
     return inventory(slots=[slot("2", **changes)])
 
 
@@ -177,17 +177,17 @@ CASES = {
         "",
         BOTH,
     ),
-    "nothing-in-the-slot": (empty(present=False), identity(serial=DSN), "2", EMPTY),
+    "nothing-in-the-slot": (make_empty_inventory(present=False), identity(serial=DSN), "2", EMPTY),
     "no-such-slot": (inventory(), identity(serial=DSN), "9", ABSENT),
     "no-slot-known": (inventory(HIDDEN), identity(serial=DSN), "", ABSENT),
-    "waits-for-power": (empty(powered=False), identity(serial=DSN), "2", ("unpowered", "2")),
+    "waits-for-power": (make_empty_inventory(powered=False), identity(serial=DSN), "2", ("unpowered", "2")),
     "an-empty-slot-without-power-waits-for-nothing": (
-        empty(present=False, powered=False),
+        make_empty_inventory(present=False, powered=False),
         identity(serial=DSN),
         "2",
         EMPTY,
     ),
-    "a-slot-without-a-switch": (empty(powered=None), identity(serial=DSN), "2", EMPTY),
+    "a-slot-without-a-switch": (make_empty_inventory(powered=None), identity(serial=DSN), "2", EMPTY),
     "a-slot-name-that-the-kernel-gave-twice": (
         inventory(function("2"), slots=[slot("2"), slot("2-1", address="0000:b8:00")]),
         identity(pci_id="10de:2330"),

@@ -227,10 +227,10 @@ def is_contradicted(piece, identity):
 def test_a_wrong_device_is_never_given(seed):
     chance = random.Random(seed)
     for _ in range(WORLDS):
-        live(chance, *make_world(chance))
+        play_world(chance, *make_world(chance))
 
 
-def live(chance, devices, strangers):
+def play_world(chance, devices, strangers):
     """Attach the devices of a world to its node one after the other, and judge each answer."""
     node, attached = Node(devices), []
     chance.shuffle(strangers)

@@ -82,7 +82,7 @@ def make_waiting_fields(*, last):
     return {"match": make_match(), "attempt": attempt}
 
 
-def bare(**when):
+def make_unbound_fields(**when):
     """Return a match of a device without its driver, and the last try to bind one."""
     return {
         "match": make_match(BARE),
@@ -91,7 +91,7 @@ def bare(**when):
     }
 
 
-def doubtful(kind, **changes):
+def make_doubtful_observation(kind, **changes):
     """Return a device that is visible, and was recognised by this kind of witness; its driver may yet show its numbers."""
     node = msgspec.structs.replace(HERE, recognised_by=attachments.Recognition(kind=kind))
     fields = READY | {"match": make_match(by="record"), "lagging": True} | changes
@@ -206,10 +206,18 @@ ARRIVAL = {
         99,
         again(100),
     ),
-    "recognised-by-its-slot-and-may-show-another-number": (doubtful("slot"), 99, again(109)),
-    "recognised-by-its-arrival-and-may-show-another-number": (doubtful("sole-arrival"), 99, again(109)),
-    "recognised-by-its-slot-where-no-driver-is-late": (doubtful("slot", lagging=False), 99, []),
-    "recognised-by-a-number": (doubtful("nvme-serial"), 99, []),
+    "recognised-by-its-slot-and-may-show-another-number": (make_doubtful_observation("slot"), 99, again(109)),
+    "recognised-by-its-arrival-and-may-show-another-number": (
+        make_doubtful_observation("sole-arrival"),
+        99,
+        again(109),
+    ),
+    "recognised-by-its-slot-where-no-driver-is-late": (
+        make_doubtful_observation("slot", lagging=False),
+        99,
+        [],
+    ),
+    "recognised-by-a-number": (make_doubtful_observation("nvme-serial"), 99, []),
     "never-came": (observe_arrival(), 60, fails(reasons.DEVICE_NOT_FOUND)),
     "its-link-never-came-up": (observe_arrival(matching.Absent(slot=SLOT)), 60, fails(reasons.LINK_DOWN)),
     "its-link-is-down": (observe_arrival(make_match(DEAD), attempt=make_attempt(DEAD)), 5, again(5.05)),
@@ -247,8 +255,8 @@ ARRIVAL = {
         60,
         fails(reasons.SERIAL_NOT_UNIQUE),
     ),
-    "came-without-driver": (observe_arrival(**bare(at=5)), 5.5, again(6)),
-    "is-tried-again": (observe_arrival(**bare(at=5)), 6, [("Initialise", BARE)]),
+    "came-without-driver": (observe_arrival(**make_unbound_fields(at=5)), 5.5, again(6)),
+    "is-tried-again": (observe_arrival(**make_unbound_fields(at=5)), 6, [("Initialise", BARE)]),
     "no-addresses-for-its-memory": (
         observe_arrival(
             make_match(HOMELESS),
@@ -258,7 +266,11 @@ ARRIVAL = {
         60,
         fails(reasons.RESOURCES_NOT_ASSIGNED),
     ),
-    "driver-never-bound": (observe_arrival(**bare(at=59)), 60, fails(reasons.DRIVER_NOT_BOUND)),
+    "driver-never-bound": (
+        observe_arrival(**make_unbound_fields(at=59)),
+        60,
+        fails(reasons.DRIVER_NOT_BOUND),
+    ),
     "driver-offers-nothing": (
         observe_arrival(make_match(), missing="no file", attempt=make_attempt(missing="no file", at=59)),
         60,
@@ -270,17 +282,19 @@ ARRIVAL = {
         fails(reasons.NOT_INITIALISED),
     ),
     "failed-and-not-tried-again": (
-        make_observation(attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)), **bare()),
+        make_observation(
+            attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)), **make_unbound_fields()
+        ),
         99,
         [],
     ),
     "lost-its-driver-while-in-use": (
-        make_observation(VISIBLE_HERE, **bare(at=900, since=900)),
+        make_observation(VISIBLE_HERE, **make_unbound_fields(at=900, since=900)),
         900.01,
         again(900.06),
     ),
     "never-got-its-driver-back": (
-        make_observation(VISIBLE_HERE, **bare(at=959, since=900)),
+        make_observation(VISIBLE_HERE, **make_unbound_fields(at=959, since=900)),
         960,
         fails(reasons.DRIVER_NOT_BOUND),
     ),

@@ -116,7 +116,7 @@ class Node(stateful.RuleBasedStateMachine):
     def attach(self, slot, powered, hint):
         if self.kernel.slot is not None or self.attachment.deleting:
             return
-        self.kernel = self._another(slot=slot, powered=powered, shown=powered, bound=powered)
+        self.kernel = self._make_next_kernel(slot=slot, powered=powered, shown=powered, bound=powered)
         self._condition(attachments.ATTACHED, status=True)
         if hint:
             self._status(connection=attachments.ConnectionRecord(slot=slot))
@@ -124,16 +124,16 @@ class Node(stateful.RuleBasedStateMachine):
     @stateful.rule(back=st.booleans())
     def pull(self, back):
         """Pull the card, and perhaps put it in again, which waits for power."""
-        self.kernel = self._another(slot=self.kernel.slot if back else None)
+        self.kernel = self._make_next_kernel(slot=self.kernel.slot if back else None)
 
     @stateful.rule()
     def replug(self):
         """Pull the card and put it in again before the node looks."""
         if self.kernel.shown and not self.kernel.going:
             slot, willing = self.kernel.slot, self.kernel.willing
-            self.kernel = self._another(slot=slot, powered=True, shown=True, bound=willing)
+            self.kernel = self._make_next_kernel(slot=slot, powered=True, shown=True, bound=willing)
 
-    def _another(self, **state):
+    def _make_next_kernel(self, **state):
         return Kernel(willing=self.kernel.willing, arrival=self.kernel.arrival + 1, **state)
 
     @stateful.rule(willing=st.booleans())
@@ -356,8 +356,8 @@ class Node(stateful.RuleBasedStateMachine):
             since=self.since,
             patience=seconds(60),
             claim_notified=self.claim_notified,
-            attached_at=self._since(attachments.ATTACHED),
-            visible_at=self._since(attachments.VISIBLE),
+            attached_at=self._read_transition_time(attachments.ATTACHED),
+            visible_at=self._read_transition_time(attachments.VISIBLE),
             leaving_at=meta.moment(self.attachment.metadata.deletion_timestamp)
             if self.attachment.deleting
             else None,
@@ -371,7 +371,7 @@ class Node(stateful.RuleBasedStateMachine):
         here = node is not None and node.boot_id == f"boot-{self.boot}"
         return here and not card.has_stayed(node.pci_address, node.arrival)
 
-    def _since(self, kind):
+    def _read_transition_time(self, kind):
         condition = meta.find(self.attachment.status.conditions, kind)
         return (
             meta.moment(condition.last_transition_time)

@@ -73,7 +73,7 @@ async def running(tmp_path, **changes):
             await task
 
 
-def healthy(verdict):
+def is_healthy(verdict):
     return verdict.status is Status.HEALTHY and not verdict.taints
 
 
@@ -89,7 +89,7 @@ async def test_a_device_is_unknown_until_it_is_read_and_then_each_subscriber_is_
         assert world.monitor.verdict(KEY) == UNKNOWN
         world.watch()
         assert world.monitor.all() == {KEY: UNKNOWN}
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         looks = world.monitor._watched[KEY].looked_at
         await until(world.looked_at, lambda value: value > looks + 0.1)
         assert [key for key, _ in world.notifications] == [KEY]
@@ -99,11 +99,11 @@ async def test_errors_of_the_card_become_a_taint_and_are_forgiven(tmp_path):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         world.tree.add_errors(1, sysfs.Severity.FATAL, {"DLP": 1}, at_port=True)
         verdict = await world.verdict(has("aer-fatal"))
         assert (verdict.status, verdict.taints[0].effect) == (Status.UNHEALTHY, Effect.NO_SCHEDULE)
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
 
 
 async def test_a_link_that_got_narrow_is_reported_when_it_lasts(tmp_path):
@@ -112,11 +112,11 @@ async def test_a_link_that_got_narrow_is_reported_when_it_lasts(tmp_path):
             1, sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2, link_width=16)
         )
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         world.tree.set_link(1, width=8)
         assert (await world.verdict(has("link-narrow"))).status is Status.HEALTHY
         world.tree.set_link(1)
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
 
 
 async def test_a_pulled_card_is_lost_and_its_neighbour_is_not(tmp_path):
@@ -125,21 +125,21 @@ async def test_a_pulled_card_is_lost_and_its_neighbour_is_not(tmp_path):
         world.tree.attach(2, DISK)
         world.watch()
         world.watch(OTHER, slot=2)
-        await world.verdict(healthy)
-        await world.verdict(healthy, OTHER)
+        await world.verdict(is_healthy)
+        await world.verdict(is_healthy, OTHER)
         world.tree.surprise_remove(1)
         verdict = await world.verdict(has("device-lost"))
         assert verdict.taints[0].effect is Effect.NO_EXECUTE
-        assert healthy(world.monitor.verdict(OTHER))
+        assert is_healthy(world.monitor.verdict(OTHER))
         world.tree.attach(1, DISK)
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
 
 
 async def test_an_event_makes_a_device_be_looked_at_before_its_time(tmp_path, until):
     async with running(tmp_path, interval_seconds=3600.0) as world:
         world.tree.attach(1, DISK)
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         world.tree.surprise_remove(1)
         world.monitor.request_reading({"0000:7f:00.0"})
         assert not world.monitor._queue._timers[KEY].when() < asyncio.get_running_loop().time() + 60
@@ -154,7 +154,7 @@ async def test_a_device_that_is_no_longer_watched_is_unknown(tmp_path):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         world.monitor.unwatch(KEY)
         world.monitor.unwatch(KEY)
         assert world.monitor.verdict(KEY) == UNKNOWN
@@ -171,7 +171,7 @@ async def test_an_ended_subscription_receives_nothing(tmp_path):
         end()
         world.tree.attach(1, DISK)
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         assert notifications == []
 
 
@@ -179,9 +179,9 @@ async def test_watching_again_keeps_what_is_known(tmp_path):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         world.watch()
-        assert healthy(world.monitor.verdict(KEY))
+        assert is_healthy(world.monitor.verdict(KEY))
 
 
 async def test_there_is_a_limit_to_how_many_are_watched(tmp_path):
@@ -207,13 +207,13 @@ async def test_a_read_that_hangs_is_reported_and_stops_no_other(tmp_path):
             world.tree.attach(2, DISK)
             world.watch()
             world.watch(OTHER, slot=2)
-            await world.verdict(healthy, OTHER)
+            await world.verdict(is_healthy, OTHER)
             verdict = await world.verdict(has("not-answering"))
             assert "did not end" in verdict.message
             assert len(started) == 1
         finally:
             release.set()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
 
 
 async def test_a_device_that_is_forgotten_while_it_is_read_is_not_judged(tmp_path, until):
@@ -317,12 +317,12 @@ async def test_a_change_of_health_is_an_event_on_the_claim_once(tmp_path):
         recorder, devices = attached_devices(world)
         world.tree.attach(1, DISK)
         devices.note_change(None, attachment())
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         assert recorder.events == []
         world.tree.surprise_remove(1)
         await world.verdict(has("device-lost"))
         world.tree.attach(1, DISK)
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         (claim, kind, reason, message), last = recorder.events
         assert (claim, kind, reason) == ("c1", "Warning", reasons.DEVICE_UNHEALTHY)
         assert "disappeared" in message
@@ -339,13 +339,13 @@ async def test_of_two_instances_the_one_that_acts_sends_the_events(tmp_path):
         recorder, devices = attached_devices(world, lambda: acting)
         world.tree.attach(1, DISK)
         devices.note_change(None, attachment())
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         world.tree.surprise_remove(1)
         await world.verdict(has("device-lost"))
         assert recorder.events == []
         acting = True
         world.tree.attach(1, DISK)
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         assert [event[1:3] for event in recorder.events] == [("Normal", reasons.DEVICE_HEALTHY)]
 
 
@@ -364,11 +364,11 @@ async def test_a_read_that_raises_costs_its_device_alone_and_is_made_again(tmp_p
         for slot, key, disk in ((1, KEY, DISK), (2, OTHER, other)):
             await asyncio.to_thread(world.tree.attach, slot, disk)
             world.watch(key, slot)
-        await world.verdict(healthy, OTHER)
+        await world.verdict(is_healthy, OTHER)
         await waiting.eventually(lambda: contained.counts()["health-devices"] > 1)
         assert world.monitor.verdict(KEY) == UNKNOWN
         broken = False
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         await waiting.eventually(lambda: contained.count_failing()["health-devices"] == 0)
 
 
@@ -385,7 +385,7 @@ async def test_a_subscriber_that_raises_keeps_no_verdict_from_the_others(tmp_pat
         world.monitor._subscribers.insert(0, subscriber)
         await asyncio.to_thread(world.tree.attach, 1, DISK)
         world.watch()
-        await world.verdict(healthy)
+        await world.verdict(is_healthy)
         await waiting.eventually(lambda: world.notifications)
         broken = False
         await waiting.eventually(lambda: late == [KEY])

@@ -23,7 +23,7 @@ def resident(*functions, name="gpu-x"):
     return residents.Resident(name=name, card=card, whole=card)
 
 
-def virtual():
+def make_virtual_resident():
     function = cards.function(FUNCTION, DeviceClass.NIC, physical_function=ADDRESS, vendor=0x15B3)
     card = cards.function(ADDRESS, DeviceClass.NIC, vendor=0x15B3)
     whole = model.Card(functions=(card, function))
@@ -54,10 +54,13 @@ N3000 = resident(
         pytest.param(WHOLE, device(addresses={"0000:3b:00.1"}), True, id="another-function-of-the-card"),
         pytest.param(WHOLE, device(parents={ADDRESS}), True, id="a-partition-of-the-card"),
         pytest.param(WHOLE, device(addresses={"0000:3c:00.0"}), False, id="another-card"),
-        pytest.param(virtual(), device(addresses={FUNCTION}), True, id="the-virtual-function"),
-        pytest.param(virtual(), device(addresses={ADDRESS}), True, id="its-physical-function"),
+        pytest.param(make_virtual_resident(), device(addresses={FUNCTION}), True, id="the-virtual-function"),
+        pytest.param(make_virtual_resident(), device(addresses={ADDRESS}), True, id="its-physical-function"),
         pytest.param(
-            virtual(), device(addresses={"0000:3b:00.5"}, parents={ADDRESS}), False, id="its-sibling"
+            make_virtual_resident(),
+            device(addresses={"0000:3b:00.5"}, parents={ADDRESS}),
+            False,
+            id="its-sibling",
         ),
         pytest.param(N3000, device(addresses={"0000:b2:00.0"}), True, id="the-nic-of-a-card-of-two-classes"),
     ],

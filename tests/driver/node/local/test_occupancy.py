@@ -39,43 +39,43 @@ def host(tmp_path):
     return users.Host(sysfs=tmp_path / "sys", proc=tmp_path / "proc", dev=tmp_path / "dev")
 
 
-def busy(host, *cards, interfaces=lambda names: {}):
+def find_host_uses(host, *cards, interfaces=lambda names: {}):
     return pool.find_host_uses(host, cards, interfaces)
 
 
 def test_a_disk_that_nothing_uses_is_free(host):
-    assert busy(host, card(function(nodes=(CONTROL, DISK)))) == {}
+    assert find_host_uses(host, card(function(nodes=(CONTROL, DISK)))) == {}
 
 
 def test_a_mounted_partition_of_a_disk_is_found_through_every_mount_namespace(host):
     (host.proc / "77/ns").mkdir(parents=True)
     (host.proc / "77/ns/mnt").symlink_to("mnt:[2]")
     (host.proc / "77/mountinfo").write_text("1 0 259:1 / /boot rw - vfat /dev/nvme0n1p1 rw\n")
-    reasons = busy(host, card(function(nodes=(DISK,))))
+    reasons = find_host_uses(host, card(function(nodes=(DISK,))))
     assert "mounted at /boot" in reasons["0000:01:00.0"]
 
 
 def test_swap_on_a_partition_is_found(host):
     (host.proc / "swaps").write_text("Filename\tType\n/dev/nvme0n1p1 partition 1 0 -2\n")
-    assert "used as swap" in busy(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
+    assert "used as swap" in find_host_uses(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
 
 
 def test_a_holder_of_a_partition_is_found(host):
     (host.sysfs / "class/block/nvme0n1/nvme0n1p1/holders/dm-0").mkdir()
-    assert "part of dm-0" in busy(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
+    assert "part of dm-0" in find_host_uses(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
 
 
 def test_where_the_hosts_mounts_cannot_be_seen_every_disk_counts_as_used(host):
     (host.proc / "self/ns/pid").unlink()
-    reasons = busy(host, card(function(nodes=(DISK,))))
+    reasons = find_host_uses(host, card(function(nodes=(DISK,))))
     assert "whether the host uses its disk" in reasons["0000:01:00.0"]
-    assert busy(host, card(function(nodes=(CONTROL,)))) == {}
+    assert find_host_uses(host, card(function(nodes=(CONTROL,)))) == {}
 
 
 def test_an_interface_with_an_address_keeps_its_whole_card(host):
     nic = card(function(interfaces=("eth0",)), function("0000:01:00.1", interfaces=("eth1",)))
     other = card(function("0000:02:00.0", interfaces=("eth2",)))
-    reasons = busy(
+    reasons = find_host_uses(
         host,
         nic,
         other,
@@ -85,12 +85,12 @@ def test_an_interface_with_an_address_keeps_its_whole_card(host):
 
 
 def test_where_addresses_are_unknown_every_network_card_counts_as_used(host):
-    reasons = busy(host, card(function(interfaces=("eth0",))), interfaces=lambda names: None)
+    reasons = find_host_uses(host, card(function(interfaces=("eth0",))), interfaces=lambda names: None)
     assert "whether its network interfaces are in use" in reasons["0000:01:00.0"]
 
 
 def test_addresses_are_not_read_where_there_is_no_network_card(host):
-    def never(names):
+    def fail_if_called(names):
         raise AssertionError("no card has a network interface")
 
-    assert busy(host, card(function()), interfaces=never) == {}
+    assert find_host_uses(host, card(function()), interfaces=fail_if_called) == {}

@@ -201,17 +201,17 @@ def by_hand(*, deleting=False, boot_id=BOOT, visible=True, **changes):
     return scenes.attachment(*conditions, **fields)
 
 
-def lent(*attached, virtual_functions=True, **situation):
+def choose_lent_residents(*attached, virtual_functions=True, **situation):
     asked = residents.Selection(virtual_functions=virtual_functions)
     whole = card(LENT_PARENT, *LENT_PARTS, slot=LENT)
     return choose_residents(whole, wanted=asked, attached=attached, driver="drawbar.dev", **situation)
 
 
 def test_the_virtual_functions_of_a_card_that_is_attached_by_hand_are_offered_and_never_the_card():
-    offered, refused = lent(by_hand())
+    offered, refused = choose_lent_residents(by_hand())
     assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
     assert list(refused) == ["gpu-p"]
-    assert lent(by_hand(), virtual_functions=False)[0] == set()
+    assert choose_lent_residents(by_hand(), virtual_functions=False)[0] == set()
 
 
 @pytest.mark.parametrize(
@@ -228,11 +228,11 @@ def test_the_virtual_functions_of_a_card_that_is_attached_by_hand_are_offered_an
     ],
 )
 def test_the_virtual_functions_of_any_other_card_of_a_fabric_are_not_offered(attached):
-    assert lent(*attached)[0] == set()
+    assert choose_lent_residents(*attached)[0] == set()
 
 
 def test_a_card_that_is_detached_offers_only_the_virtual_functions_that_claims_have():
-    offered, refused = lent(by_hand(deleting=True), held=frozenset({"gpu-p-vf1"}))
+    offered, refused = choose_lent_residents(by_hand(deleting=True), held=frozenset({"gpu-p-vf1"}))
     assert offered == {"gpu-p-vf1"}
     assert "being detached: attachment fab.d" in refused["gpu-p-vf0"]
 

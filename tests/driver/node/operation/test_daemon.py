@@ -83,7 +83,7 @@ class Pod:
         await writer.wait_closed()
         return int(head.split()[1]), content.decode()
 
-    async def ready(self):
+    async def read_readiness(self):
         """Return what /readyz answers; None before any process answers."""
         try:
             return json.loads((await self.page("/readyz"))[1])
@@ -93,7 +93,7 @@ class Pod:
     async def wait_until_listening(self, until):
         """Wait until only the kubelet is missing, and its sockets are there."""
         only_kubelet = await until(
-            self.ready, lambda reported: reported and set(reported["missing"]) == {"kubelet"}
+            self.read_readiness, lambda reported: reported and set(reported["missing"]) == {"kubelet"}
         )
 
         async def listens():
@@ -210,10 +210,10 @@ async def hung_prepare(pod, until):
             )
         )
 
-        async def struck():
+        async def read_struck():
             return asked.struck
 
-        await until(struck, bool)
+        await until(read_struck, bool)
         yield
         call.cancel()
 
@@ -253,7 +253,8 @@ async def test_the_daemon_ends_in_time_even_if_a_thread_hangs_in_the_kernel(pod,
     os.mkfifo(pod.plugins / "claims" / "u1.json")
     await pod.start()
     await until(
-        pod.ready, lambda reported: reported and set(reported["missing"]) == {"kubelet", "checkpoint"}
+        pod.read_readiness,
+        lambda reported: reported and set(reported["missing"]) == {"kubelet", "checkpoint"},
     )
     pod.process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(ENDS_SECONDS):

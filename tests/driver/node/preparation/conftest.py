@@ -284,7 +284,7 @@ class World(clusters.Cluster):
 
     def ask(self, api):
         """Let every instance that starts from now on read claims from that API server."""
-        self.reader = readers.modern(api, driver=DRIVER, node_name=NODE)
+        self.reader = readers.make_modern_reader(api, driver=DRIVER, node_name=NODE)
 
     def make_preparer(self, boot_id="boot-1", waits=NONE):
         """Return a new instance that has not read anything yet."""

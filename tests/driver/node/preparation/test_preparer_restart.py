@@ -257,7 +257,7 @@ async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refuse
         server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
     )
     async with client.connecting(nowhere) as api:
-        reader = readers.modern(api, driver=DRIVER, node_name="n")
+        reader = readers.make_modern_reader(api, driver=DRIVER, node_name="n")
         task = asyncio.Task(sweeping.Sweeper(world.preparer, world.finder(), reader).run())
         await asyncio.sleep(0.1)
         assert not task.done(), "it tries again"

@@ -25,7 +25,7 @@ UNREADY = {
 }
 
 
-def unready(world, uid, case, device="d1", **more):
+def make_unready_attachment(world, uid, case, device="d1", **more):
     changes = dict(UNREADY[case][0])
     if changes.get("user") == "claim":
         changes["user"] = (uid, LAST[1])
@@ -43,7 +43,7 @@ async def expect_refusal(world, name):
 @pytest.mark.parametrize("case", UNREADY)
 async def test_a_device_that_is_not_ready_for_its_claim_is_not_given_to_it(world, case):
     name = await world.claim()
-    world.attached = [unready(world, name.uid, case)]
+    world.attached = [make_unready_attachment(world, name.uid, case)]
     for _ in range(2):
         assert (await expect_refusal(world, name)).reason == UNREADY[case][1]
         assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
@@ -58,7 +58,7 @@ async def test_a_device_that_is_not_ready_for_its_claim_is_not_given_to_it(world
 async def test_the_kubelet_is_answered_as_soon_as_the_device_is_ready(world, case):
     name = await world.claim()
     await world.restart_preparer(waits=world.LONG)
-    world.attached = [unready(world, name.uid, case)]
+    world.attached = [make_unready_attachment(world, name.uid, case)]
     task = asyncio.Task(world.preparer.prepare(name))
     await waiting.eventually(lambda: name.uid in world.preparer.holders._underway)
     world.preparer.wake()
@@ -72,7 +72,7 @@ async def test_the_kubelet_is_answered_as_soon_as_the_device_is_ready(world, cas
 
 async def test_the_message_has_the_step_that_the_node_is_at(world):
     name = await world.claim()
-    world.attached = [unready(world, name.uid, "hook-runs")]
+    world.attached = [make_unready_attachment(world, name.uid, "hook-runs")]
     world.step = "its hook loads is running"
     assert str(await expect_refusal(world, name)) == (
         "device p/d1 is not ready for its claim on this node yet: its hook loads is running; trying again"
@@ -139,7 +139,9 @@ async def test_a_prepare_that_was_cut_short_is_no_way_to_a_device_that_has_faile
 
 async def test_a_record_of_an_earlier_allocation_is_no_way_to_the_next_one(world):
     name = await world.prepare_claim()
-    world.attached = [unready(world, name.uid, "made-ready-for-an-earlier-allocation-of-the-claim")]
+    world.attached = [
+        make_unready_attachment(world, name.uid, "made-ready-for-an-earlier-allocation-of-the-claim")
+    ]
     await world.restart_preparer()
     with pytest.raises(errors.DeviceLate, match="traces of an earlier use"):
         await world.preparer.prepare(name)
@@ -154,7 +156,7 @@ async def test_a_record_of_an_earlier_allocation_is_no_way_to_the_next_one(world
 async def test_admin_access_waits_for_the_device_as_its_holder_does(world, case):
     await world.allow_admin_access()
     admin = await world.claim(results=(world.result("d1", adminAccess=True),))
-    world.attached = [unready(world, "holder", case)]
+    world.attached = [make_unready_attachment(world, "holder", case)]
     assert (await expect_refusal(world, admin)).reason == UNREADY[case][1]
     world.attached = [world.make_full_attachment("d1", "holder")]
     await world.preparer.prepare(admin)
@@ -165,7 +167,7 @@ async def test_a_composite_waits_for_each_of_its_members(world, case):
     name = await world.claim(results=(world.result("pair"),))
     composite = attachments.Composite(name="pair", devices=("d1", "d2"))
     ready = [world.attachment(device, name.uid, composite=composite) for device in ("d1", "d2")]
-    world.attached = [ready[0], unready(world, name.uid, case, "d2", composite=composite)]
+    world.attached = [ready[0], make_unready_attachment(world, name.uid, case, "d2", composite=composite)]
     assert (await expect_refusal(world, name)).reason == UNREADY[case][1]
     assert world.list_recorded_uids() == []
     world.attached = ready
@@ -176,7 +178,7 @@ async def test_a_composite_waits_for_each_of_its_members(world, case):
 async def test_a_share_waits_until_its_memory_is_ready(world, case):
     name = await world.claim(results=(world.result("d1", shareID=world.share(0)),))
     (ready,) = world.shares([name])
-    world.attached = [unready(world, name.uid, case, "share-0", share=ready.spec.share)]
+    world.attached = [make_unready_attachment(world, name.uid, case, "share-0", share=ready.spec.share)]
     assert (await expect_refusal(world, name)).reason == UNREADY[case][1]
     world.attached = [ready]
     await world.preparer.prepare(name)
@@ -186,7 +188,7 @@ async def test_a_share_waits_until_its_memory_is_ready(world, case):
 async def test_a_virtual_function_waits_for_the_card_that_is_lent(world, case):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     name = await world.claim(results=(world.result("own", pool="n"),))
-    world.local.lenders["n", "own"] = unready(world, "lender", case)
+    world.local.lenders["n", "own"] = make_unready_attachment(world, "lender", case)
     message = str(await expect_refusal(world, name))
     assert message.startswith("device n/own is a virtual function of d1, which ")
     world.local.lenders["n", "own"] = world.make_full_attachment("d1", "lender")

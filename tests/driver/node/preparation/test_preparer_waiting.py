@@ -28,7 +28,7 @@ async def start_prepares(world, *names):
     return tasks
 
 
-async def late(world, waits=None):
+async def make_late_claim(world, waits=None):
     """Return a claim whose disk is not there, of a daemon that waits for it."""
     name = await world.claim()
     await world.unplug("d1")
@@ -38,7 +38,7 @@ async def late(world, waits=None):
 
 
 async def test_a_device_that_comes_late_is_waited_for(world):
-    name = await late(world)
+    name = await make_late_claim(world)
     (task,) = await start_prepares(world, name)
     await world.plug("d1")
     world.preparer.wake()
@@ -87,7 +87,7 @@ async def test_an_attachment_that_comes_late_is_waited_for(world):
 
 
 async def test_what_changes_without_bringing_the_device_is_waited_through(world):
-    name = await late(world)
+    name = await make_late_claim(world)
     (task,) = await start_prepares(world, name)
     for _ in range(3):
         world.preparer.wake()
@@ -99,13 +99,13 @@ async def test_what_changes_without_bringing_the_device_is_waited_through(world)
 
 
 async def test_a_wait_ends_at_its_limit_with_the_reason(world):
-    name = await late(world, limits.Limits(late_device_seconds=0.05))
+    name = await make_late_claim(world, limits.Limits(late_device_seconds=0.05))
     with pytest.raises(errors.DeviceLate, match=r"p/d1 .* not visible on this node yet"):
         await world.preparer.prepare(name)
 
 
 async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
-    name = await late(world)
+    name = await make_late_claim(world)
     (task,) = await start_prepares(world, name)
     world.attached = [world.make_full_attachment("d1", name.uid, deleting=True)]
     world.preparer.wake()
@@ -114,7 +114,7 @@ async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
 
 
 async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_its_prepare(world):
-    name = await late(world)
+    name = await make_late_claim(world)
     (task,) = await start_prepares(world, name)
     assert world.preparer.holders.list_devices() == frozenset(), "so its node goes on with it"
     with world.locked():
@@ -223,12 +223,12 @@ def slow_write(monkeypatch):
     """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
     began, go_on, write = threading.Event(), threading.Event(), store.Store._write
 
-    def slow(files, view, claims):
+    def write_slowly(files, view, claims):
         began.set()
         assert go_on.wait(120)
         return write(files, view, claims)
 
-    monkeypatch.setattr(store.Store, "_write", slow)
+    monkeypatch.setattr(store.Store, "_write", write_slowly)
     return began, go_on
 
 

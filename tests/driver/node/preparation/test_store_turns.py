@@ -138,14 +138,14 @@ async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, write
 async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, monkeypatch):
     is_read, go_on, scan = threading.Event(), threading.Event(), store.Store._scan
 
-    def slow(files, *view):
+    def scan_slowly(files, *view):
         scanned = scan(files, *view)
         if threading.current_thread().name.startswith("asyncio"):
             is_read.set()
             assert go_on.wait(120)
         return scanned
 
-    monkeypatch.setattr(store.Store, "_scan", slow)
+    monkeypatch.setattr(store.Store, "_scan", scan_slowly)
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(asyncio.to_thread(lambda: opened.claims))
         await asyncio.to_thread(is_read.wait, 20)

@@ -159,11 +159,11 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_no_device_up(tmp_path, 
         assert blocked.reason == reasons.KERNEL_SILENT
         assert "the kernel has not answered for" in blocked.message
 
-    async def other():
+    async def treat_other():
         return await hosts["2"].treat(cards["2"], "2")
 
     # The deadline is short for the one that hangs: a slow machine may miss it for the other, too, and is asked again.
-    await until(other, lambda outcome: isinstance(outcome, treatment.InProgress))
+    await until(treat_other, lambda outcome: isinstance(outcome, treatment.InProgress))
     os.close(os.open(unbind, os.O_RDONLY | os.O_NONBLOCK))
 
 

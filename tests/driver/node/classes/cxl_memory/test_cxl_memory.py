@@ -55,7 +55,7 @@ ONLINE = msgspec.structs.replace(
 )
 
 
-def empty(**changes):
+def make_empty_layout(**changes):
     return msgspec.structs.replace(SIZED, empty=msgspec.structs.replace(EMPTY, **changes))
 
 
@@ -92,16 +92,16 @@ FORWARD = [
         "decoder with other memory",
     ),
     (SIZED, region_steps.CreateRegion(window="decoder0.0"), "no region"),
-    (empty(), set_region("interleave_granularity", 256), "no granularity"),
-    (empty(granularity_bytes=256), set_region("interleave_ways", 1), "no ways"),
-    (empty(granularity_bytes=256, ways=1), set_region("size", GIB), "no size"),
+    (make_empty_layout(), set_region("interleave_granularity", 256), "no granularity"),
+    (make_empty_layout(granularity_bytes=256), set_region("interleave_ways", 1), "no ways"),
+    (make_empty_layout(granularity_bytes=256, ways=1), set_region("size", GIB), "no size"),
     (
-        empty(granularity_bytes=256, ways=1, size_bytes=GIB, positions=("",)),
+        make_empty_layout(granularity_bytes=256, ways=1, size_bytes=GIB, positions=("",)),
         region_steps.SetTarget(region="region0", position=0, decoder="decoder2.0"),
         "no target",
     ),
     (
-        empty(granularity_bytes=256, ways=2, size_bytes=2 * GIB, positions=("", "")),
+        make_empty_layout(granularity_bytes=256, ways=2, size_bytes=2 * GIB, positions=("", "")),
         region_steps.DeleteRegion(window="decoder0.0", region="region0"),
         "what a crash left of an interleaved region",
     ),
@@ -192,7 +192,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
             msgspec.structs.replace(BARE, window=dataclasses.replace(BARE.window, makes_ram=False)),
             "Linux 6.3 or newer",
         ),
-        (empty(granularity_bytes=256, ways=1, size_bytes=GIB), "no place"),
+        (make_empty_layout(granularity_bytes=256, ways=1, size_bytes=GIB), "no place"),
         (region(dax=()), "dax_cxl"),
         (region(blocks=()), "no memory blocks"),
         (region(positions=("decoder2.0", "decoder3.0"), committed=False), "commit or delete it on the node"),
@@ -313,7 +313,7 @@ def card_of(tree, slot=1):
 SYSTEM_RAM = parameters.DeviceParameters(memory=parameters.Memory(mode="system-ram"))
 
 
-async def ready(asked, tree, until, slot=1, wanted=parameters.NOTHING):
+async def initialise_memory(asked, tree, until, slot=1, wanted=parameters.NOTHING):
     async def lack():
         return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot), wanted)
 
@@ -337,7 +337,7 @@ async def test_a_pod_gets_the_dax_device_of_the_memory_and_none_of_it_comes_onli
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         assert paths(tree) == ["/dev/cxl/mem0"]
-        await ready(asked, tree, until)
+        await initialise_memory(asked, tree, until)
         assert dax_driver(tree) == "device_dax"
         assert read_layout(tree).regions[0].blocks == ()
         assert paths(tree) == ["/dev/dax0.0"]
@@ -348,17 +348,17 @@ async def test_one_use_becomes_the_other(tree, until):
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await ready(asked, tree, until, wanted=SYSTEM_RAM)
+        await initialise_memory(asked, tree, until, wanted=SYSTEM_RAM)
         assert (dax_driver(tree), paths(tree)) == ("kmem", ["/dev/cxl/mem0"])
-        await ready(asked, tree, until)
+        await initialise_memory(asked, tree, until)
         assert (dax_driver(tree), read_layout(tree).regions[0].blocks) == ("device_dax", ())
-        await ready(asked, tree, until, wanted=SYSTEM_RAM)
+        await initialise_memory(asked, tree, until, wanted=SYSTEM_RAM)
         assert dax_driver(tree) == "kmem"
 
 
 async def online_in_normal_zone(asked, tree, until):
     """Bring the memory online as an administrator does by the policy of the host, in zone Normal."""
-    await ready(asked, tree, until)
+    await initialise_memory(asked, tree, until)
     (tree.root / "bus/dax/drivers/device_dax/unbind").write_text("dax0.0")
 
     async def driver():
@@ -375,7 +375,7 @@ async def test_memory_that_came_online_in_the_wrong_zone_is_brought_online_as_mo
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await online_in_normal_zone(asked, tree, until)
-        await ready(asked, tree, until, wanted=SYSTEM_RAM)
+        await initialise_memory(asked, tree, until, wanted=SYSTEM_RAM)
         assert [block.zone for block in read_layout(tree).regions[0].blocks] == ["Movable"] * 2
 
 
@@ -428,7 +428,7 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
     operations = classes.by_name("cxl-memory")
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await ready(asked, tree, until, wanted=SYSTEM_RAM)
+        await initialise_memory(asked, tree, until, wanted=SYSTEM_RAM)
         (region,) = read_layout(tree).regions
         assert region.size_bytes == 1 << 29
         assert [(block.online, block.zone) for block in region.blocks] == [(True, "Movable")] * 2
@@ -440,7 +440,7 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
 
         assert await until(at_rest, lambda regions: not regions) == ()
         await operations.quiesce(asked, host, card_of(tree))
-        await ready(asked, tree, until)
+        await initialise_memory(asked, tree, until)
 
 
 async def test_an_empty_region_that_a_crash_left_is_used(tree, until):
@@ -453,7 +453,7 @@ async def test_an_empty_region_that_a_crash_left_is_used(tree, until):
             return [path.name for path in (tree.root / "bus/cxl/devices").glob("region*")]
 
         await until(regions, bool)
-        await ready(asked, tree, until)
+        await initialise_memory(asked, tree, until)
         assert await regions() == ["region0"]
 
 
@@ -464,7 +464,7 @@ async def test_two_memory_devices_that_arrive_at_once_fill_a_region_each(tmp_pat
     async with tree.reacting():
         for slot, size in enumerate(sizes, start=1):
             await asyncio.to_thread(tree.attach, slot, memory(serial=str(slot), size=size))
-        await asyncio.gather(*(ready(asked, tree, until, slot) for slot in (1, 2)))
+        await asyncio.gather(*(initialise_memory(asked, tree, until, slot) for slot in (1, 2)))
         host = classes.Host.from_sysfs(tree.root)
         made = [reading.read_layout(host, card_of(tree, slot)).regions for slot in (1, 2)]
         assert [region.size_bytes for (region,) in made] == list(sizes)

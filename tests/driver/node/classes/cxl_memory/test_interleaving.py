@@ -411,7 +411,7 @@ def member_operations(tree, slot, slots):
     return classes.by_name("cxl-memory").for_composite(companions), cards[slot]
 
 
-async def ready(asked, tree, until, slot, slots, wanted=INTERLEAVED):
+async def initialise_memory(asked, tree, until, slot, slots, wanted=INTERLEAVED):
     """Make the member ready; what a mocked kernel, which answers late, refuses meanwhile is tried again, as by the daemon."""
 
     async def lack():
@@ -452,7 +452,7 @@ async def test_all_members_are_one_region_whoever_begins(tree, until, count):
     asked, slots = kernel.Kernel(tree.root), range(1, count + 1)
     async with tree.reacting():
         await put_in(tree, count)
-        await asyncio.gather(*(ready(asked, tree, until, slot, slots) for slot in slots))
+        await asyncio.gather(*(initialise_memory(asked, tree, until, slot, slots) for slot in slots))
         (region,) = regions(tree)
         assert (region.interleave_ways, region.size_bytes, region.committed) == (count, count * SIZE, True)
         assert len(set(region.targets)) == count
@@ -470,8 +470,8 @@ async def test_memory_of_the_node_is_offline_before_the_region_goes_whichever_me
     asked, slots = kernel.Kernel(tree.root), (1, 2)
     async with tree.reacting():
         await put_in(tree, 2)
-        await ready(asked, tree, until, 1, slots, SYSTEM_RAM)
-        await ready(asked, tree, until, 2, slots, SYSTEM_RAM)
+        await initialise_memory(asked, tree, until, 1, slots, SYSTEM_RAM)
+        await initialise_memory(asked, tree, until, 2, slots, SYSTEM_RAM)
         assert {(path / "valid_zones").read_text() for path in blocks(tree)} == {"Movable\n"}
         assert len(blocks(tree)) == 4
         await release(asked, tree, until, 2, slots)
@@ -500,7 +500,7 @@ async def test_from_every_step_at_which_the_daemon_may_die_the_next_one_goes_on(
             asked = _Dying(tree.root, steps)
             try:
                 for slot in slots:
-                    await ready(asked, tree, until, slot, slots, SYSTEM_RAM)
+                    await initialise_memory(asked, tree, until, slot, slots, SYSTEM_RAM)
                 for slot in slots:
                     await release(asked, tree, until, slot, slots)
             except _Died:
@@ -510,7 +510,7 @@ async def test_from_every_step_at_which_the_daemon_may_die_the_next_one_goes_on(
             fresh = kernel.Kernel(tree.root)
             if steps % 2:
                 for slot in slots:
-                    await ready(fresh, tree, until, slot, slots, SYSTEM_RAM)
+                    await initialise_memory(fresh, tree, until, slot, slots, SYSTEM_RAM)
                 (region,) = regions(tree)
                 assert (region.interleave_ways, region.committed) == (2, True)
             for slot in reversed(slots):
@@ -544,18 +544,18 @@ async def test_the_member_that_is_left_when_another_is_pulled_is_given_back_and_
     async with tree.reacting():
         await put_in(tree, 2)
         for slot in (1, 2):
-            await ready(asked, tree, until, slot, (1, 2))
+            await initialise_memory(asked, tree, until, slot, (1, 2))
         await asyncio.to_thread(tree.surprise_remove, 2)
         (region,) = regions(tree)
         assert (region.committed, region.targets) == (False, ("decoder2.0",))
         await asyncio.to_thread(tree.attach, 2, memory("4662"))
         for slot in (1, 2):
-            await ready(asked, tree, until, slot, (1, 2))
+            await initialise_memory(asked, tree, until, slot, (1, 2))
         assert regions(tree)[0].targets == ("decoder2.0", "decoder3.0")
         await asyncio.to_thread(tree.surprise_remove, 2)
         await release(asked, tree, until, 1, (1,))
         assert regions(tree) == ()
-        await ready(asked, tree, until, 1, (1,), parameters.NOTHING)
+        await initialise_memory(asked, tree, until, 1, (1,), parameters.NOTHING)
         assert regions(tree)[0].interleave_ways == 1
 
 
@@ -563,9 +563,9 @@ async def test_what_the_pulled_member_left_gives_way_to_a_region_of_its_own(tree
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await put_in(tree, 2)
-        await ready(asked, tree, until, 1, (1, 2))
+        await initialise_memory(asked, tree, until, 1, (1, 2))
         await asyncio.to_thread(tree.surprise_remove, 2)
-        await ready(asked, tree, until, 1, (1,), parameters.NOTHING)
+        await initialise_memory(asked, tree, until, 1, (1,), parameters.NOTHING)
         (region,) = regions(tree)
         assert (region.interleave_ways, region.committed, region.size_bytes) == (1, True, SIZE)
 

@@ -92,12 +92,12 @@ def test_corrected_errors_count_by_their_rate_however_often_one_looks(per_look, 
 
 
 def test_what_a_root_port_has_reported_counts_only_beyond_what_is_counted_elsewhere():
-    def both(own, reported):
+    def make_reading_of_both(own, reported):
         messages = log(PORT, nonfatal=reported)
         return make_reading(logs=(log(ADDRESS, nonfatal=own),), messages=messages)
 
-    assert observe_samples(both(0, 0), both(1, 1)).present == {}
-    assert "aer-nonfatal" in observe_samples(both(0, 0), both(1, 2)).present
+    assert observe_samples(make_reading_of_both(0, 0), make_reading_of_both(1, 1)).present == {}
+    assert "aer-nonfatal" in observe_samples(make_reading_of_both(0, 0), make_reading_of_both(1, 2)).present
     only_reported = [make_reading(messages=log(PORT, fatal=total)) for total in (0, 1)]
     assert "aer-fatal" in observe_samples(*only_reported).present
 
