@@ -1,9 +1,9 @@
 """Which nodes can have which devices: pools, their selectors, and the labels of nodes."""
 
+import dataclasses
 import datetime
 import re
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -347,6 +347,6 @@ def test_a_refusal_changes_nothing_for_any_other_pair(hosts, devices, refused, n
 
 def test_a_reach_that_changes_reaches_no_further_than_its_device():
     before = publish_slices(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
-    changed = msgspec.structs.replace(device("d"), reach_groups=groups("b"))
+    changed = dataclasses.replace(device("d"), reach_groups=groups("b"))
     moved = update_slices(before, changed, device("e", reach_groups=groups("a")))
     assert pools(moved)["e"] == pools(before)["e"]

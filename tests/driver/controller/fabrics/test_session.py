@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import json
 import types
@@ -50,7 +51,7 @@ class Way:
         return self
 
     async def capabilities(self):
-        return msgspec.structs.replace(await self.fabric.capabilities(), **self.can)
+        return dataclasses.replace(await self.fabric.capabilities(), **self.can)
 
     async def hosts(self):
         return await self.fabric.hosts()

@@ -121,7 +121,7 @@ def make_twins(chance, first, second):
         rest = tuple(each for each in piece.host if each[0] is not kind)
         has_shown = len(rest) < len(piece.host)
         fabric = (*(each for each in piece.fabric if each[0] is not kind), number)
-        return msgspec.structs.replace(piece, fabric=fabric, host=(*rest, number) if has_shown else rest)
+        return dataclasses.replace(piece, fabric=fabric, host=(*rest, number) if has_shown else rest)
 
     return replace_number(first), replace_number(second)
 

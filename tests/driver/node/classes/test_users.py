@@ -1,6 +1,5 @@
 """Who uses a device: open files, mounts, swap, holders, vfio, and a bitstream that is being loaded."""
 
-import dataclasses
 import os
 import stat
 
@@ -33,7 +32,7 @@ class Host:
 
     def card(self, **changes):
         function = reader.read_function(self.tree.root, self.address)
-        return model.Card(functions=(dataclasses.replace(function, **changes),))
+        return model.Card(functions=(msgspec.structs.replace(function, **changes),))
 
     def process(self, pid, name="worker", *, opened=(), namespace="mnt:[1]", mounts=""):
         folder = self.proc / str(pid)

@@ -132,7 +132,7 @@ def test_a_file_whose_reading_hangs_is_left_out_with_its_neighbours(tmp_path):
     host = build("switch-node", tmp_path / "sys")
     card = reader.read(host.root).by_serial("S4YNNE0N800001")
     with hanging_function(host, card.address):
-        summary = recorded(host.root, tmp_path / "recording")
+        summary = record_tree(host.root, tmp_path / "recording")
     entries = snapshot(tmp_path / "recording")
     left_out = summary["leftOut"]["notFinishedByKernel"]
     assert f"{card.path}/config" in left_out["names"]

@@ -189,7 +189,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
         (msgspec.structs.replace(BARE, decoder=None), "cxl_port"),
         (msgspec.structs.replace(BARE, window=None), "window"),
         (
-            msgspec.structs.replace(BARE, window=dataclasses.replace(BARE.window, makes_ram=False)),
+            msgspec.structs.replace(BARE, window=msgspec.structs.replace(BARE.window, makes_ram=False)),
             "Linux 6.3 or newer",
         ),
         (make_empty_layout(granularity_bytes=256, ways=1, size_bytes=GIB), "no place"),
@@ -472,7 +472,7 @@ async def test_two_memory_devices_that_arrive_at_once_fill_a_region_each(tmp_pat
 
 
 async def test_without_its_driver_the_driver_comes_first(tree):
-    await asyncio.to_thread(tree.attach, 1, msgspec.structs.replace(memory(), driver=""))
+    await asyncio.to_thread(tree.attach, 1, dataclasses.replace(memory(), driver=""))
     asked = kernel.Kernel(tree.root)
     assert "no kernel driver" in await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
 
