@@ -14,7 +14,7 @@ def node(**values):
     return spec_of_device(device_nodes=(spec.DeviceNode(**{"path": "/dev/a"} | values),))
 
 
-def annotated(**held):
+def make_annotated_spec(**held):
     edits = spec.ContainerEdits(env=("A=1",))
     device = spec.Device(name="n1", edits=edits, annotations=held)
     return spec.Spec(kind="drawbar.dev/gpu", devices=(device,))
@@ -119,9 +119,9 @@ MOUNT = {"host_path": "/a", "container_path": "/b"}
         ),
         pytest.param(spec_of_device(additional_gids=(-1,)), "group id", id="gid"),
         pytest.param(spec_of_device(intel_rdt=spec.IntelRdt(clos_id="..")), "closID", id="clos"),
-        pytest.param(annotated(**{"a/b/c": "d"}), "annotation", id="annotation-with-two-slashes"),
-        pytest.param(annotated(**{"-": "d"}), "annotation", id="annotation-name"),
-        pytest.param(annotated(a="d" * 262_144), "more than", id="annotations-too-large"),
+        pytest.param(make_annotated_spec(**{"a/b/c": "d"}), "annotation", id="annotation-with-two-slashes"),
+        pytest.param(make_annotated_spec(**{"-": "d"}), "annotation", id="annotation-name"),
+        pytest.param(make_annotated_spec(a="d" * 262_144), "more than", id="annotations-too-large"),
     ],
 )
 def test_what_a_runtime_would_misunderstand_is_refused_by_name(content, word):
@@ -138,7 +138,7 @@ def test_what_a_runtime_would_misunderstand_is_refused_by_name(content, word):
         pytest.param(spec_of_device(mounts=(spec.Mount(**MOUNT),)), "0.3.0", id="mount"),
         pytest.param(spec_of_device(mounts=(spec.Mount(**MOUNT, type="none"),)), "0.4.0", id="mount-type"),
         pytest.param(node(host_path="/dev/b"), "0.5.0", id="host-path"),
-        pytest.param(annotated(a="b"), "0.6.0", id="device-annotation"),
+        pytest.param(make_annotated_spec(a="b"), "0.6.0", id="device-annotation"),
         pytest.param(
             spec.Spec(kind="a/b", annotations={"a": "b"}, devices=spec_of_device(env=("A=1",)).devices),
             "0.6.0",

@@ -32,11 +32,11 @@ def flag(value):
     return isinstance(value, bool)
 
 
-def matching(pattern):
+def make_pattern_check(pattern):
     return lambda value: text(value) and re.fullmatch(pattern, value) is not None
 
 
-def listed(fits):
+def make_list_check(fits):
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
@@ -52,13 +52,13 @@ def record(required, optional):
     return fits
 
 
-PATH = matching(r"/[^\0]*")
-ENV = listed(matching(r"[^=\0]+=[^\0]*"))
+PATH = make_pattern_check(r"/[^\0]*")
+ENV = make_list_check(make_pattern_check(r"[^=\0]+=[^\0]*"))
 NODE = record(
     {"path": PATH},
     {
-        "hostPath": matching(r"|/[^\0]*"),
-        "permissions": matching(r"[rwm]*"),
+        "hostPath": make_pattern_check(r"|/[^\0]*"),
+        "permissions": make_pattern_check(r"[rwm]*"),
         "type": lambda value: value in ("", "b", "c", "u", "p"),
         "major": whole(0, INT64),
         "minor": whole(0, INT64),
@@ -68,14 +68,17 @@ NODE = record(
     },
 )
 MOUNT = record(
-    {"hostPath": matching(r"[^\0]+"), "containerPath": PATH}, {"options": listed(text), "type": text}
+    {"hostPath": make_pattern_check(r"[^\0]+"), "containerPath": PATH},
+    {"options": make_list_check(text), "type": text},
 )
 HOOK = record(
     {
-        "hookName": matching("prestart|createRuntime|createContainer|startContainer|poststart|poststop"),
+        "hookName": make_pattern_check(
+            "prestart|createRuntime|createContainer|startContainer|poststart|poststop"
+        ),
         "path": PATH,
     },
-    {"args": listed(text), "env": ENV, "timeout": whole(1, UINT32)},
+    {"args": make_list_check(text), "env": ENV, "timeout": whole(1, UINT32)},
 )
 RDT = record(
     {},
@@ -83,22 +86,22 @@ RDT = record(
         "closID": text,
         "l3CacheSchema": text,
         "memBwSchema": text,
-        "schemata": listed(text),
+        "schemata": make_list_check(text),
         "enableMonitoring": flag,
         "enableCMT": flag,
         "enableMBM": flag,
     },
 )
-NET = record({"hostInterfaceName": matching(".+"), "name": matching(".+")}, {})
+NET = record({"hostInterfaceName": make_pattern_check(".+"), "name": make_pattern_check(".+")}, {})
 EDITS = record(
     {},
     {
         "env": ENV,
-        "deviceNodes": listed(NODE),
-        "mounts": listed(MOUNT),
-        "hooks": listed(HOOK),
-        "netDevices": listed(NET),
-        "additionalGids": listed(whole(0, UINT32)),
+        "deviceNodes": make_list_check(NODE),
+        "mounts": make_list_check(MOUNT),
+        "hooks": make_list_check(HOOK),
+        "netDevices": make_list_check(NET),
+        "additionalGids": make_list_check(whole(0, UINT32)),
         "intelRdt": RDT,
     },
 )
@@ -109,14 +112,14 @@ def annotations(value):
 
 
 DEVICE = record(
-    {"name": matching(NAME), "containerEdits": lambda value: bool(value) and EDITS(value)},
+    {"name": make_pattern_check(NAME), "containerEdits": lambda value: bool(value) and EDITS(value)},
     {"annotations": annotations},
 )
 FILE = record(
     {
         "cdiVersion": lambda value: value in spec.KNOWN_VERSIONS,
-        "kind": matching(rf"({SEGMENT})/({SEGMENT})"),
-        "devices": lambda value: bool(value) and listed(DEVICE)(value),
+        "kind": make_pattern_check(rf"({SEGMENT})/({SEGMENT})"),
+        "devices": lambda value: bool(value) and make_list_check(DEVICE)(value),
     },
     {"annotations": annotations, "containerEdits": EDITS},
 )
@@ -293,8 +296,8 @@ def places(value, path=()):
             yield from places(held, (*path, key))
 
 
-def changed(path, value):
-    """The whole document with something else at one place; without it where the value is None."""
+def change_document(path, value):
+    """Return the whole document with something else at one place; without it where the value is None."""
     document = copy.deepcopy(WHOLE)
     holder = document
     for key in path[:-1]:
@@ -316,7 +319,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("path", "value"), CHANGES)
 def test_the_model_takes_nothing_that_the_schema_refuses(path, value):
-    document = changed(path, value)
+    document = change_document(path, value)
     if is_valid(document):
         return
     with pytest.raises(errors.InvalidSpec):
