@@ -193,11 +193,11 @@ async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impat
     assert error.reason == errors.Reason.OPERATION_PENDING
     service.end_slow_tasks()
 
-    async def pending():
+    async def try_create_slice():
         with contextlib.suppress(errors.Aborted):
             return await adapter.create_slice(request)
 
-    made = await waiting.until(pending, lambda operation: operation is not None)
+    made = await waiting.until(try_create_slice, lambda operation: operation is not None)
     assert (made.succeeded, made.device.id) == (True, "e1.pool-1.1")
     assert len(mutations(service)) == 1
 
@@ -373,13 +373,13 @@ async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(
         assert error.reason == errors.Reason.OPERATION_PENDING
     await service.settled()
 
-    async def attached():
+    async def try_attach():
         try:
             return await trial.begin(adapter, "attach")
         except errors.Aborted:
             return None
 
-    assert (await waiting.eventually(attached)).succeeded
+    assert (await waiting.eventually(try_attach)).succeeded
     assert service.connections()["gpu-1"] == ["h1"]
     assert len(mutations(service)) == 1
 
@@ -624,7 +624,7 @@ async def test_a_client_certificate_is_presented_and_its_lack_is_named(trial, au
 # --- events ---
 
 
-async def _seen(adapter, version, device_id, host_id):
+async def _wait_until_connected(adapter, version, device_id, host_id):
     """Wait until a watch shows the device at the host."""
     async with adapter.watch(version) as events:
         async for event in events:
@@ -641,7 +641,7 @@ async def test_an_event_shows_the_change_of_another_client_without_polling(trial
     await waiting.eventually(lambda: service.followers and service.requests.count(listing) == 2)
     version = (await adapter.devices()).version
     service._rules.change(*_other_change(service, form))
-    await _seen(adapter, version, "gpu-1", "h2")
+    await _wait_until_connected(adapter, version, "gpu-1", "h2")
 
 
 @pytest.mark.parametrize("events", [True, False], ids=["promised", "not offered"])
@@ -651,15 +651,15 @@ async def test_events_that_never_come_leave_the_change_to_polling(trial, form, e
     adapter = await trial.connect(service, parameters={"pollSeconds": "1"})
     version = (await adapter.devices()).version
     service._rules.change(*_other_change(service, form))
-    await _seen(adapter, version, "gpu-1", "h2")
+    await _wait_until_connected(adapter, version, "gpu-1", "h2")
 
 
 async def test_a_watch_ends_when_the_service_cannot_be_read_and_begins_again(trial):
     service, adapter = await trial.both({"events": False}, timeout_seconds=4, parameters={"pollSeconds": "1"})
     version = (await adapter.devices()).version
     service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=places.ZONES, times=None))
-    await trial.error(errors.Unavailable, _seen(adapter, version, "gpu-1", "h2"))
+    await trial.error(errors.Unavailable, _wait_until_connected(adapter, version, "gpu-1", "h2"))
     service.faults.clear()
     version = (await adapter.devices()).version
     service._rules.change(*_other_change(service, {}))
-    await _seen(adapter, version, "gpu-1", "h2")
+    await _wait_until_connected(adapter, version, "gpu-1", "h2")

@@ -16,7 +16,7 @@ async def slow(redfish_lab):
     return service
 
 
-async def _ended(adapter, operation):
+async def _wait_until_done(adapter, operation):
     return await waiting.until(
         lambda: adapter.operation(operation_id=operation.id), lambda operation: operation.done
     )
@@ -26,7 +26,7 @@ async def test_a_change_that_takes_too_long_fails_and_leaves_open_what_becomes_o
     redfish_lab, slow, impatient
 ):
     adapter = await redfish_lab.connect(slow, parameters={"taskSeconds": "1"})
-    operation = await _ended(adapter, await adapter.attach(redfish_lab.attach("PCIe.gpu-1")))
+    operation = await _wait_until_done(adapter, await adapter.attach(redfish_lab.attach("PCIe.gpu-1")))
     assert operation.error.code is errors.Code.DEADLINE_EXCEEDED
     assert operation.side_effects_unknown
 
@@ -46,8 +46,8 @@ async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow,
     second = await adapter.attach(redfish_lab.attach("PCIe.gpu-2"))
     assert slow.requests.count(("POST", places.ZONES)) == 1
     slow.end_slow_tasks()
-    assert (await _ended(adapter, first)).succeeded
-    assert (await _ended(adapter, second)).succeeded
+    assert (await _wait_until_done(adapter, first)).succeeded
+    assert (await _wait_until_done(adapter, second)).succeeded
 
 
 @pytest.mark.parametrize("path", [TASK, places.ZONES], ids=["the task", "the zones"])
@@ -62,13 +62,13 @@ async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_
         slow.faults.add(Fault(kind=FaultKind.BUSY, methods=("GET",), path=path, times=1))
     await slow.settled()
 
-    async def attached():
+    async def try_attach():
         try:
             return await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
         except (errors.Aborted, errors.Unavailable):
             return None
 
-    await waiting.eventually(attached)
+    await waiting.eventually(try_attach)
     assert slow.connections()["gpu-1"] == ["h1"]
 
 
@@ -143,7 +143,7 @@ async def test_a_device_that_is_removed_during_its_detach_is_a_success(redfish_l
     slow.tree.remove(places.endpoint("gpu-1"))
     await adapter.devices()
     slow.end_slow_tasks()
-    assert (await _ended(adapter, operation)).succeeded
+    assert (await _wait_until_done(adapter, operation)).succeeded
 
 
 def test_a_configuration_is_judged_without_a_service():

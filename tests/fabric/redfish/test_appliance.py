@@ -41,7 +41,7 @@ def detach(device_id="blade.d.c1", host_id="p1"):
     return contract.DetachRequest(request_id="r2", device_id=device_id, host_id=host_id)
 
 
-def shown(method):
+def locate_devices(method):
     """Return where the devices are that are listed."""
     devices = method.view().devices.values()
     return {device.id: device.connection and device.connection.host_id for device in devices}
@@ -81,7 +81,7 @@ async def test_a_chunk_of_a_chassis_is_in_this_enclosure_wherever_its_logical_de
 async def test_a_domain_without_chunks_has_no_devices():
     tree = appliance(*PORTS, *CHUNKS)
     del tree.resources[f"{ROOT}/{BLADE}/MemoryDomains/d"]["MemoryChunks"]
-    assert shown(await read(tree=tree)) == {}
+    assert locate_devices(await read(tree=tree)) == {}
 
 
 async def test_a_chunk_that_a_chassis_links_to_as_well_is_one_device():
@@ -94,11 +94,11 @@ async def test_a_chunk_that_a_chassis_links_to_as_well_is_one_device():
         "Id": "e",
         "MemoryDomains": domains,
     }
-    assert list(shown(await read(tree=tree))) == ["blade.d.c1", "blade.d.c2"]
+    assert list(locate_devices(await read(tree=tree))) == ["blade.d.c1", "blade.d.c2"]
 
 
 async def test_a_chunk_that_is_gone_is_no_device():
-    assert list(shown(await read(chunk("c1", BLADE, Status={"State": "Absent"})))) == ["blade.d.c2"]
+    assert list(locate_devices(await read(chunk("c1", BLADE, Status={"State": "Absent"})))) == ["blade.d.c2"]
 
 
 async def test_each_endpoint_of_a_port_is_a_host_with_one_port():
@@ -120,7 +120,7 @@ async def test_each_endpoint_of_a_port_is_a_host_with_one_port():
 async def test_a_port_with_a_chunk_stays_a_host_of_its_own():
     entity = {"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": link(uri("c1"))}
     method = await read(endpoint("p1", entity), connection("n", targets=["p1"], chunks=[uri("c1")]))
-    assert shown(method) == {"blade.d.c1": "p1", "blade.d.c2": None}
+    assert locate_devices(method) == {"blade.d.c1": "p1", "blade.d.c2": None}
     ports = {host.id: [(port.state, port.device_id) for port in host.ports] for host in _hosts(method)}
     assert ports == {
         "p1": [(contract.PortState.USED, "blade.d.c1")],
@@ -142,7 +142,7 @@ async def test_endpoints_that_name_a_system_as_initiator_are_ports_of_it_and_its
     (host,) = _hosts(method)
     assert (host.id, host.identifiers) == ("h1", {"system-uuid": "abc"})
     assert [port.id for port in host.ports] == ["F.i1/free-1", "F.i2/free-1"]
-    assert list(shown(method)) == ["blade.d.c1", "blade.d.c2"]
+    assert list(locate_devices(method)) == ["blade.d.c1", "blade.d.c2"]
     assert f"{systems}/h1/MemoryDomains" not in tree.reads
 
 
@@ -188,7 +188,7 @@ READ = {
 
 @pytest.mark.parametrize(("resource", "expected"), READ.values(), ids=READ)
 async def test_what_a_connection_connects(resource, expected):
-    assert shown(await read(resource)) == expected
+    assert locate_devices(await read(resource)) == expected
 
 
 async def test_of_two_chunks_that_would_have_one_id_none_is_listed():

@@ -27,7 +27,7 @@ class Script:
         # Of this loop, at any request.
         self.most_tasks = 0
 
-    def on(self, method, path, *answers):
+    def set_answers(self, method, path, *answers):
         self.answers[method, path] = [
             (answer if isinstance(answer, tuple) else (200, answer, {})) for answer in answers
         ]
@@ -92,8 +92,8 @@ ERROR = {"error": {"message": QUOTED, "@Message.ExtendedInfo": [{"MessageId": QU
 )
 async def test_nothing_is_quoted_and_nothing_is_told_before_the_service_is_one_of_redfish(script, answer):
     """Or an endpoint of an attacker would show what services say that only the controller reaches."""
-    script.on("GET", "/redfish/v1/", answer)
-    script.on("GET", f"/{QUOTED}", answer)
+    script.set_answers("GET", "/redfish/v1/", answer)
+    script.set_answers("GET", f"/{QUOTED}", answer)
     given = contract.Credentials(username="admin", password="correct horse")
     with pytest.raises(errors.FabricError) as raised:
         await script.connect(credentials=given)
@@ -133,14 +133,16 @@ def _members(*names, following=None):
 
 
 async def test_pages_are_followed_to_the_last_one(script):
-    script.on("GET", "/c", _members("1", "2", following="/c2?$skip=2"))
-    script.on("GET", "/c2", _members("3"))
+    script.set_answers("GET", "/c", _members("1", "2", following="/c2?$skip=2"))
+    script.set_answers("GET", "/c2", _members("3"))
     connection = await script.connect()
     assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1", "2", "3"]
 
 
 async def test_a_listing_without_end_is_refused(script):
-    script.on("GET", "/c", *(_members("1", following=f"/c?$skip={number}") for number in range(1, 9)))
+    script.set_answers(
+        "GET", "/c", *(_members("1", following=f"/c?$skip={number}") for number in range(1, 9))
+    )
     connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
     with pytest.raises(errors.Unavailable, match="and at most 160 are read") as caught:
         await reading.Reader(connection).members("/c")
@@ -149,17 +151,17 @@ async def test_a_listing_without_end_is_refused(script):
 
 
 async def test_a_listing_that_is_too_long_is_refused(script):
-    script.on("GET", "/c", _members(*map(str, range(200))))
+    script.set_answers("GET", "/c", _members(*map(str, range(200))))
     connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
     with pytest.raises(errors.Unavailable, match="201 resources or more, and at most 160"):
         await reading.Reader(connection).members("/c")
 
 
 async def test_collections_pages_and_links_of_one_listing_count_together(script):
-    script.on("GET", "/c", _members("1", "2", "3"))
-    script.on("GET", "/d", {"Members": [{"@odata.id": f"/d/{number}"} for number in range(3)]})
+    script.set_answers("GET", "/c", _members("1", "2", "3"))
+    script.set_answers("GET", "/d", {"Members": [{"@odata.id": f"/d/{number}"} for number in range(3)]})
     for number in range(3):
-        script.on("GET", f"/d/{number}", {"@odata.id": f"/d/{number}", "Id": str(number)})
+        script.set_answers("GET", f"/d/{number}", {"@odata.id": f"/d/{number}", "Id": str(number)})
     connection = await script.connect(limits=budget.Limits(devices=1, hosts=1))
     reader = reading.Reader(connection)
     await reader.members("/c")
@@ -179,7 +181,7 @@ async def test_collections_pages_and_links_of_one_listing_count_together(script)
     ],
 )
 async def test_an_answer_of_too_many_values_or_bytes_is_refused(script, body, words):
-    script.on("GET", "/c", body)
+    script.set_answers("GET", "/c", body)
     connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
     with pytest.raises(errors.Unavailable, match=words) as caught:
         await connection.get("/c")
@@ -187,7 +189,7 @@ async def test_an_answer_of_too_many_values_or_bytes_is_refused(script, body, wo
 
 
 async def test_a_change_whose_answer_is_too_large_leaves_open_what_becomes_of_it(script):
-    script.on("POST", "/c", "[" + "1," * 30_000 + "1]")
+    script.set_answers("POST", "/c", "[" + "1," * 30_000 + "1]")
     connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
     with pytest.raises(errors.Unavailable) as caught:
         await connection.change("POST", "/c", {})
@@ -195,7 +197,7 @@ async def test_a_change_whose_answer_is_too_large_leaves_open_what_becomes_of_it
 
 
 async def test_however_many_links_a_listing_has_few_are_followed_at_once(script):
-    script.on("GET", "/c", {"Members": [{"@odata.id": f"/c/{number}"} for number in range(500)]})
+    script.set_answers("GET", "/c", {"Members": [{"@odata.id": f"/c/{number}"} for number in range(500)]})
     connection = await script.connect()
     assert await reading.Reader(connection).members("/c") == ()
     # The client's own, and the service's two for each connection.
@@ -204,8 +206,8 @@ async def test_however_many_links_a_listing_has_few_are_followed_at_once(script)
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_on_the_same_host_is_followed(script, status):
-    script.on("GET", "/a", (status, {}, {"Location": "/b"}))
-    script.on("GET", "/b", {"@odata.id": "/b", "Id": "b"})
+    script.set_answers("GET", "/a", (status, {}, {"Location": "/b"}))
+    script.set_answers("GET", "/b", {"@odata.id": "/b", "Id": "b"})
     connection = await script.connect()
     assert (await connection.get("/a")).id == "b"
 
@@ -213,8 +215,8 @@ async def test_a_redirect_on_the_same_host_is_followed(script, status):
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_change_is_sent_again_to_the_same_path_with_a_slash(script, method, status):
-    script.on(method, "/z", (status, "<html>Moved", {"Location": "/z/"}))
-    script.on(method, "/z/", (204, "", {}))
+    script.set_answers(method, "/z", (status, "<html>Moved", {"Location": "/z/"}))
+    script.set_answers(method, "/z/", (204, "", {}))
     connection = await script.connect()
     await connection.change(method, "/z", {"a": 1})
     assert [(method, path) for method, path, _ in script.requests[1:]] == [(method, "/z"), (method, "/z/")]
@@ -222,19 +224,19 @@ async def test_a_change_is_sent_again_to_the_same_path_with_a_slash(script, meth
 
 @pytest.mark.parametrize("status", [301, 302, 303])
 async def test_a_change_that_names_its_result_is_sent_once(script, status):
-    script.on("POST", "/z", (status, {}, {"Location": "/z/1"}))
-    script.on("GET", "/z/1", {"Id": "1"})
+    script.set_answers("POST", "/z", (status, {}, {"Location": "/z/1"}))
+    script.set_answers("GET", "/z/1", {"Id": "1"})
     connection = await script.connect()
     await connection.change("POST", "/z", {"a": 1})
     assert [(method, path) for method, path, _ in script.requests[1:]] == [("POST", "/z"), ("GET", "/z/1")]
 
 
 async def test_a_path_that_the_service_writes_with_a_slash_is_asked_for_with_it(script):
-    script.on("GET", "/c", {"Members": [{"@odata.id": "/c/1/"}]})
-    script.on(
+    script.set_answers("GET", "/c", {"Members": [{"@odata.id": "/c/1/"}]})
+    script.set_answers(
         "GET", "/c/1/", {"@odata.id": "/c/1/", "Id": "1", "Actions": {"#Z.Add": {"target": "/c/1/add/"}}}
     )
-    script.on("POST", "/c/1/add/", (204, "", {}))
+    script.set_answers("POST", "/c/1/add/", (204, "", {}))
     connection = await script.connect()
     (member,) = await reading.Reader(connection).members("/c")
     await connection.change("POST", member.action("#Z.Add"), {})
@@ -242,7 +244,7 @@ async def test_a_path_that_the_service_writes_with_a_slash_is_asked_for_with_it(
 
 
 async def test_a_further_page_is_asked_for_by_its_query(script):
-    script.on(
+    script.set_answers(
         "GET",
         "/c",
         _members("1", "2", following="/c?$skip=2"),
@@ -255,8 +257,8 @@ async def test_a_further_page_is_asked_for_by_its_query(script):
 
 @pytest.mark.parametrize("name", ["http://bmc.internal:8443", "https://10.0.0.1", "//bmc"])
 async def test_another_name_of_the_service_stands_for_its_endpoint(script, name):
-    script.on("POST", "/z", (202, {}, {"Location": f"{name}/redfish/v1/T/1?a=b"}))
-    script.on("GET", "/redfish/v1/T/1", (204, "", {}))
+    script.set_answers("POST", "/z", (202, {}, {"Location": f"{name}/redfish/v1/T/1?a=b"}))
+    script.set_answers("GET", "/redfish/v1/T/1", (204, "", {}))
     connection = await script.connect()
     await connection.change("POST", "/z", {})
     assert [path for _, path, _ in script.requests[1:]] == ["/z", "/redfish/v1/T/1"]
@@ -264,7 +266,7 @@ async def test_another_name_of_the_service_stands_for_its_endpoint(script, name)
 
 async def test_a_change_that_the_service_does_not_answer_is_reported_as_such(script):
     """Sunfish closes the connection where an agent of it fails."""
-    script.on("DELETE", "/z", (0, {}, {}))
+    script.set_answers("DELETE", "/z", (0, {}, {}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="it closed the connection without an answer") as caught:
         await connection.change("DELETE", "/z")
@@ -272,7 +274,7 @@ async def test_a_change_that_the_service_does_not_answer_is_reported_as_such(scr
 
 
 async def test_a_redirect_to_another_host_is_refused(script):
-    script.on("GET", "/a", (307, {}, {"Location": "https://elsewhere.invalid/redfish/v1"}))
+    script.set_answers("GET", "/a", (307, {}, {"Location": "https://elsewhere.invalid/redfish/v1"}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="another host"):
         await connection.get("/a")
@@ -292,7 +294,7 @@ async def test_a_redirect_to_another_host_is_refused(script):
     ids=repr,
 )
 async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body):
-    script.on("GET", "/c", body)
+    script.set_answers("GET", "/c", body)
     connection = await script.connect()
     with pytest.raises(errors.Unavailable) as caught:
         await reading.Reader(connection).members("/c")
@@ -301,7 +303,7 @@ async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body
 
 @pytest.mark.parametrize("count", [2, "2"])
 async def test_a_collection_that_counts_more_than_it_shows_is_in_doubt(script, count):
-    script.on("GET", "/c", _members("1") | {"Members@odata.count": count})
+    script.set_answers("GET", "/c", _members("1") | {"Members@odata.count": count})
     reader = reading.Reader(await script.connect())
     assert [member.id for member in await reader.members("/c")] == ["1"]
     assert reader.unread == {
@@ -311,16 +313,16 @@ async def test_a_collection_that_counts_more_than_it_shows_is_in_doubt(script, c
 
 async def test_an_expansion_that_leaves_members_out_is_not_used(script):
     offered = {"NoLinks": True, "Levels": True}
-    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    script.set_answers("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
     whole = [{"@odata.id": "/c/1"}, {"@odata.id": "/c/2"}]
-    script.on(
+    script.set_answers(
         "GET",
         "/c",
         {"Members@odata.count": 2, "Members": [{"@odata.id": "/c/1", "Id": "1"}]},
         {"Members@odata.count": 2, "Members": whole},
     )
     for name in "12":
-        script.on("GET", f"/c/{name}", {"@odata.id": f"/c/{name}", "Id": name})
+        script.set_answers("GET", f"/c/{name}", {"@odata.id": f"/c/{name}", "Id": name})
     reader = reading.Reader(await script.connect())
     assert [member.id for member in await reader.members("/c")] == ["1", "2"]
     assert reader.unread == {}
@@ -331,16 +333,16 @@ async def test_an_expansion_that_leaves_members_out_is_not_used(script):
 )
 async def test_a_collection_that_is_not_expanded_is_read_member_by_member(script, refusal):
     offered = {"NoLinks": True, "Levels": True}
-    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
-    script.on("GET", "/c", refusal, {"Members": [{"@odata.id": "/c/1"}]})
-    script.on("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
+    script.set_answers("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    script.set_answers("GET", "/c", refusal, {"Members": [{"@odata.id": "/c/1"}]})
+    script.set_answers("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
     connection = await script.connect()
     assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1"]
 
 
 async def test_the_newest_members_are_those_of_the_last_page(script):
-    script.on("GET", "/c", _members("1", "2", following="/c2"))
-    script.on("GET", "/c2", _members("3"))
+    script.set_answers("GET", "/c", _members("1", "2", following="/c2"))
+    script.set_answers("GET", "/c2", _members("3"))
     reader = reading.Reader(await script.connect())
     assert [member.id for member in await reader.newest("/c", 2)] == ["2", "3"]
 
@@ -348,21 +350,21 @@ async def test_the_newest_members_are_those_of_the_last_page(script):
 @pytest.mark.parametrize("refusal", [(400, {}, {}), (500, {}, {})], ids=repr)
 async def test_the_newest_members_are_read_where_an_expansion_is_refused(script, refusal):
     offered = {"NoLinks": True, "Levels": True}
-    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
-    script.on("GET", "/c", refusal, _members("1", "2"))
+    script.set_answers("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    script.set_answers("GET", "/c", refusal, _members("1", "2"))
     reader = reading.Reader(await script.connect())
     assert [member.id for member in await reader.newest("/c", 1)] == ["2"]
 
 
 async def test_a_compressed_answer_is_unpacked(script):
-    script.on("GET", "/a", {"Id": "a"})
+    script.set_answers("GET", "/a", {"Id": "a"})
     script.compressed = True
     connection = await script.connect()
     assert (await connection.get("/a")).id == "a"
 
 
 async def test_a_compressed_answer_counts_as_what_it_unpacks_to(script):
-    script.on("GET", "/a", {"Id": "a" * (2 * 1024 * 1024)})
+    script.set_answers("GET", "/a", {"Id": "a" * (2 * 1024 * 1024)})
     script.compressed = True
     connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
     with pytest.raises(errors.Unavailable, match="bytes"):
@@ -376,7 +378,7 @@ async def test_a_root_without_a_slash_is_read_too(script):
 
 
 async def test_a_redirect_without_end_is_refused(script):
-    script.on("GET", "/a", (307, {}, {"Location": "/a"}))
+    script.set_answers("GET", "/a", (307, {}, {"Location": "/a"}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="redirected"):
         await connection.get("/a")
@@ -390,23 +392,23 @@ async def test_a_link_that_leads_elsewhere_is_refused(script, link):
 
 
 async def test_an_answer_that_is_none_of_a_reading_is_refused(script):
-    script.on("GET", "/a", (202, {}, {}))
+    script.set_answers("GET", "/a", (202, {}, {}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="status 202"):
         await connection.get("/a")
 
 
 async def test_a_member_that_cannot_be_read_is_noted_and_one_that_is_gone_is_not(script):
-    script.on("GET", "/c", {"Members": [{"@odata.id": "/c/1"}, {"@odata.id": "/c/gone"}]})
-    script.on("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
+    script.set_answers("GET", "/c", {"Members": [{"@odata.id": "/c/1"}, {"@odata.id": "/c/gone"}]})
+    script.set_answers("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
     connection = await script.connect()
     reader = reading.Reader(connection)
     assert [member.id for member in await reader.members("/c")] == ["1"]
     assert (reader.unread, reader.dangling) == ({}, {"/c/gone"})
-    script.on("GET", "/c/1", (403, {}, {}))
+    script.set_answers("GET", "/c/1", (403, {}, {}))
     assert await reader.members("/c") == ()
     assert reader.unread == {"/c/1": "/c/1 cannot be read: the service answers with 403"}
-    script.on("GET", "/c", (503, {}, {}))
+    script.set_answers("GET", "/c", (503, {}, {}))
     with pytest.raises(errors.Unavailable):
         await reader.members("/c")
 
@@ -421,7 +423,7 @@ async def test_a_member_that_cannot_be_read_is_noted_and_one_that_is_gone_is_not
     ],
 )
 async def test_a_listing_is_expanded_as_the_service_offers_it(script, offered, query):
-    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    script.set_answers("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
     connection = await script.connect()
     assert pages.build_query(connection.root, 3) == query
 
@@ -436,11 +438,11 @@ async def test_a_closed_client_reads_nothing(script):
 # --- changing ---
 
 
-async def _changed(script, *states, monitor=TASK):
-    script.on(
+async def _collect_progress(script, *states, monitor=TASK):
+    script.set_answers(
         "POST", "/z", (202, {"@odata.id": TASK, "TaskState": "New"}, {"Location": monitor} if monitor else {})
     )
-    script.on("GET", TASK, *states)
+    script.set_answers("GET", TASK, *states)
     connection = await script.connect()
     progress = []
     await connection.change("POST", "/z", {}, on_progress=progress.append)
@@ -464,7 +466,7 @@ async def test_a_task_is_followed_to_its_end_in_any_form(script, end, monitor):
     running = (202, {"TaskState": "Running", "PercentComplete": 40}, {"Retry-After": "0"})
     partial = (202, {}, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})
     whole = (200, {"TaskState": "Running", "PercentComplete": 400}, {})
-    progress = await _changed(
+    progress = await _collect_progress(
         script, running, partial, whole, (502, {}, {}), (503, {}, {}), end, monitor=monitor
     )
     assert [step.percent for step in progress] == [None, 40, None, 100, None, None]
@@ -485,12 +487,12 @@ async def test_a_task_is_followed_to_its_end_in_any_form(script, end, monitor):
 )
 async def test_a_task_that_fails_is_an_error(script, end, error, is_unknown):
     with pytest.raises(error) as caught:
-        await _changed(script, end)
+        await _collect_progress(script, end)
     assert caught.value.side_effects_unknown is is_unknown
 
 
 async def test_an_accepted_change_without_a_monitor_leaves_open_what_becomes_of_it(script):
-    script.on("POST", "/z", (202, {}, {}))
+    script.set_answers("POST", "/z", (202, {}, {}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="monitor") as caught:
         await connection.change("POST", "/z")
@@ -498,7 +500,7 @@ async def test_an_accepted_change_without_a_monitor_leaves_open_what_becomes_of_
 
 
 async def test_the_end_of_another_clients_task_is_waited_for(script):
-    script.on("GET", TASK, {"TaskState": "Running"}, (503, {}, {}), {"TaskState": "Completed"})
+    script.set_answers("GET", TASK, {"TaskState": "Running"}, (503, {}, {}), {"TaskState": "Completed"})
     connection = await script.connect()
     await connection.task_ended(TASK)
     assert [path for _, path, _ in script.requests].count(TASK) == 3
@@ -510,7 +512,7 @@ async def test_the_end_of_another_clients_task_is_waited_for(script):
 
 async def test_a_token_of_the_administrator_is_sent_as_it_is(script):
     connection = await script.connect(credentials=contract.Credentials(token="t-1"))
-    script.on("GET", "/a", (401, {}, {}))
+    script.set_answers("GET", "/a", (401, {}, {}))
     with pytest.raises(errors.Unauthenticated):
         await connection.get("/a")
     assert [headers["Authorization"] for _, path, headers in script.requests if path == "/a"] == [
@@ -519,7 +521,7 @@ async def test_a_token_of_the_administrator_is_sent_as_it_is(script):
 
 
 async def test_a_session_without_a_token_is_refused(script):
-    script.on("POST", "/redfish/v1/SessionService/Sessions", (201, {}, {}))
+    script.set_answers("POST", "/redfish/v1/SessionService/Sessions", (201, {}, {}))
     with pytest.raises(errors.Unavailable, match="X-Auth-Token"):
         await script.connect(credentials=contract.Credentials(username="u", password="p"))
 
@@ -528,8 +530,8 @@ CREDENTIALS = contract.Credentials(username="u", password="p")
 
 
 async def test_a_service_that_names_no_sessions_gets_the_password_with_each_request(script):
-    script.on("GET", "/redfish/v1/", {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"})
-    script.on("GET", "/a", {"Id": "a"})
+    script.set_answers("GET", "/redfish/v1/", {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"})
+    script.set_answers("GET", "/a", {"Id": "a"})
     connection = await script.connect(credentials=CREDENTIALS)
     await connection.get("/a")
     assert [method for method, _, _ in script.requests] == ["GET", "GET"]
@@ -537,10 +539,10 @@ async def test_a_service_that_names_no_sessions_gets_the_password_with_each_requ
 
 
 async def test_a_login_that_is_refused_for_basic_is_tried_so_once(script):
-    script.on(
+    script.set_answers(
         "POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": 'Basic realm="x"'})
     )
-    script.on("GET", "/a", {"Id": "a"}, (401, {}, {"WWW-Authenticate": 'Basic realm="x"'}))
+    script.set_answers("GET", "/a", {"Id": "a"}, (401, {}, {"WWW-Authenticate": 'Basic realm="x"'}))
     connection = await script.connect(credentials=CREDENTIALS)
     assert (await connection.get("/a")).id == "a"
     with pytest.raises(errors.Unauthenticated, match="password"):
@@ -559,8 +561,10 @@ async def test_a_login_that_is_refused_for_basic_is_tried_so_once(script):
     ],
 )
 async def test_basic_is_found_among_the_challenges(script, challenge, is_basic):
-    script.on("POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": challenge}))
-    script.on("GET", "/a", {"Id": "a"})
+    script.set_answers(
+        "POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": challenge})
+    )
+    script.set_answers("GET", "/a", {"Id": "a"})
     if is_basic:
         assert (await (await script.connect(credentials=CREDENTIALS)).get("/a")).id == "a"
     else:
@@ -578,8 +582,8 @@ SERVICE_ROOT = {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"}
     ids=["password", "token"],
 )
 async def test_a_root_that_is_not_open_is_read_with_the_credentials(script, credentials, header):
-    script.on("GET", "/redfish/v1/", BASIC, SERVICE_ROOT)
-    script.on("GET", "/a", {"Id": "a"})
+    script.set_answers("GET", "/redfish/v1/", BASIC, SERVICE_ROOT)
+    script.set_answers("GET", "/a", {"Id": "a"})
     await (await script.connect(credentials=credentials)).get("/a")
     sent = [headers.get("Authorization", "") for _, _, headers in script.requests]
     assert [each.startswith(header) for each in sent] == [False, True, True]
@@ -587,7 +591,7 @@ async def test_a_root_that_is_not_open_is_read_with_the_credentials(script, cred
 
 @pytest.mark.parametrize("answers", [[BASIC, BASIC], [(401, {}, {})]], ids=["refused again", "no challenge"])
 async def test_a_root_that_refuses_the_credentials_is_told(script, answers):
-    script.on("GET", "/redfish/v1/", *answers)
+    script.set_answers("GET", "/redfish/v1/", *answers)
     with pytest.raises(errors.Unauthenticated, match=r"read /redfish/v1/ with 401.*Secret"):
         await script.connect(credentials=CREDENTIALS)
     assert len(script.requests) == len(answers)
@@ -595,31 +599,31 @@ async def test_a_root_that_refuses_the_credentials_is_told(script, answers):
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 422])
 async def test_a_refused_login_is_about_the_login(script, status):
-    script.on("POST", "/redfish/v1/SessionService/Sessions", (status, {"message": "wrong"}, {}))
+    script.set_answers("POST", "/redfish/v1/SessionService/Sessions", (status, {"message": "wrong"}, {}))
     with pytest.raises(errors.Unauthenticated, match=r'"wrong"; look at the user name and password'):
         await script.connect(credentials=CREDENTIALS)
 
 
 async def test_many_requests_begin_one_session_together(script):
-    script.on(
+    script.set_answers(
         "POST", "/redfish/v1/SessionService/Sessions", *((201, {}, {"X-Auth-Token": name}) for name in "ab")
     )
     connection = await script.connect(credentials=contract.Credentials(username="u", password="p"))
-    script.on("GET", "/a", *[(401, {}, {})] * 4, {"Id": "a"})
+    script.set_answers("GET", "/a", *[(401, {}, {})] * 4, {"Id": "a"})
     await asyncio.gather(*(connection.get("/a") for _ in range(4)))
     assert sum(method == "POST" for method, _, _ in script.requests) == 2
 
 
 async def test_a_new_session_ends_the_former(script):
     """Some services answer 401 for a lack of privileges: each reading would leave a session behind."""
-    script.on(
+    script.set_answers(
         "POST",
         "/redfish/v1/SessionService/Sessions",
         *((201, {}, {"X-Auth-Token": name, "Location": f"/s/{name}"}) for name in "ab"),
     )
-    script.on("GET", "/a", (401, {}, {}), {"Id": "a"})
-    script.on("DELETE", "/s/a", (204, None, {}))
-    script.on("DELETE", "/s/b", (204, None, {}))
+    script.set_answers("GET", "/a", (401, {}, {}), {"Id": "a"})
+    script.set_answers("DELETE", "/s/a", (204, None, {}))
+    script.set_answers("DELETE", "/s/b", (204, None, {}))
     connected = await script.connect(credentials=CREDENTIALS)
     await connected.get("/a")
     await connected.close()
@@ -627,7 +631,7 @@ async def test_a_new_session_ends_the_former(script):
 
 
 async def test_an_end_of_the_session_that_fails_does_not_prevent_closing(script):
-    script.on(
+    script.set_answers(
         "POST", "/redfish/v1/SessionService/Sessions", (201, {}, {"X-Auth-Token": "t", "Location": "/s/1"})
     )
     connection = await script.connect(credentials=contract.Credentials(username="u", password="p"))
@@ -647,9 +651,9 @@ async def test_an_end_of_the_session_that_fails_does_not_prevent_closing(script)
 )
 async def test_a_service_that_sends_no_events_is_an_error(script, service, stream, error):
     if service is not None:
-        script.on("GET", "/redfish/v1/", ROOT | {"EventService": {"@odata.id": "/events"}})
-        script.on("GET", "/events", service)
-        script.on("GET", "/sse", stream)
+        script.set_answers("GET", "/redfish/v1/", ROOT | {"EventService": {"@odata.id": "/events"}})
+        script.set_answers("GET", "/events", service)
+        script.set_answers("GET", "/sse", stream)
     connection = await script.connect()
     with pytest.raises(error):
         async with aclosing(connection.events()) as events:

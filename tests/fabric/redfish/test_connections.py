@@ -40,7 +40,7 @@ def detach(device_id="F.d1", host_id="h1"):
     return contract.DetachRequest(request_id="r2", device_id=device_id, host_id=host_id)
 
 
-def shown(method):
+def locate_devices(method):
     """Return where the devices are that are listed."""
     devices = method.view().devices.values()
     return {device.id: device.connection and device.connection.host_id for device in devices}
@@ -48,7 +48,7 @@ def shown(method):
 
 async def test_only_an_endpoint_of_a_memory_chunk_is_a_device():
     method = await read(target("gpu"), target("card", "/redfish/v1/Chassis/c/PCIeDevices/1"))
-    assert shown(method) == {"F.d1": None, "F.d2": None}
+    assert locate_devices(method) == {"F.d1": None, "F.d2": None}
 
 
 async def test_a_connection_shows_whose_it_is():
@@ -112,7 +112,7 @@ READ = {
 @pytest.mark.parametrize(("resource", "expected"), READ.values(), ids=READ)
 async def test_what_a_connection_connects(resource, expected):
     also = [memory("both", "c3", "c4")] if "F.both" in expected else []
-    assert shown(await read(*also, resource)) == expected
+    assert locate_devices(await read(*also, resource)) == expected
 
 
 async def test_a_device_of_several_chunks_is_connected_with_all_of_them():
@@ -179,4 +179,4 @@ async def test_many_connections_of_many_chunks_are_looked_at_once_each():
     began = time.process_time()
     await method.read_connections(tree)
     assert time.process_time() - began < 1.0
-    assert set(shown(method).values()) == {"host"}
+    assert set(locate_devices(method).values()) == {"host"}

@@ -91,7 +91,7 @@ async def serve(lab, **changes):
     return service, await lab.connect(service, parameters={"profile": "constrained"})
 
 
-async def finished(adapter, operation):
+async def wait_until_done(adapter, operation):
     return await waiting.until(
         lambda: adapter.operation(operation_id=operation.id), lambda operation: operation.done
     )
@@ -104,14 +104,14 @@ async def test_an_attach_by_model_gets_one_device_and_names_it(redfish_lab, kind
     if kind is not None:
         service.faults.add(Fault(kind=kind, methods=("PATCH",), path="/Systems"))
     request = redfish_lab.attach(None, model="A100")
-    operation = await finished(adapter, await adapter.attach(request))
+    operation = await wait_until_done(adapter, await adapter.attach(request))
     assert operation.succeeded
     # The service gives its last free one.
     assert operation.device.id == "gpu-2"
     assert service.connections() == {"gpu-2": ["h1"]}
     assert (await adapter.attach(request)).device.id == "gpu-2"
     assert service.connections() == {"gpu-2": ["h1"]}
-    await finished(adapter, await adapter.detach(redfish_lab.detach("gpu-2")))
+    await wait_until_done(adapter, await adapter.detach(redfish_lab.detach("gpu-2")))
     assert service.connections() == {}
 
 
@@ -121,7 +121,7 @@ async def test_two_attaches_at_once_get_two_devices_and_the_third_none(redfish_l
     with pytest.raises(errors.ResourceExhausted) as refused:
         await adapter.attach(redfish_lab.attach(None, model="A100"))
     assert refused.value.reason == errors.Reason.NO_DEVICE
-    ended = [await finished(adapter, operation) for operation in operations]
+    ended = [await wait_until_done(adapter, operation) for operation in operations]
     assert sorted(operation.device.id for operation in ended) == ["gpu-1", "gpu-2"]
     assert service.connections() == {"gpu-1": ["h1"], "gpu-2": ["h1"]}
 

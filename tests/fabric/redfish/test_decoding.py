@@ -17,7 +17,7 @@ GZIP = gzip.compress(BODY, mtime=0)
 NOW = datetime.datetime(2026, 10, 21, 7, 28, tzinfo=datetime.UTC)
 
 
-def unpacked(raw, encoding):
+def unpack_body(raw, encoding):
     return decoding.unpack(raw, {"Content-Encoding": encoding}, budget.Listing(budget.Limits(), "f"))
 
 
@@ -37,7 +37,7 @@ def unpacked(raw, encoding):
     ],
 )
 def test_an_answer_is_unpacked(raw, encoding):
-    assert unpacked(raw, encoding) == BODY
+    assert unpack_body(raw, encoding) == BODY
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_answer_is_unpacked(raw, encoding):
 )
 def test_an_answer_that_cannot_be_unpacked_is_damaged(raw, encoding):
     with pytest.raises(decoding.Damaged):
-        unpacked(raw, encoding)
+        unpack_body(raw, encoding)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ FORMS = {
 }
 
 
-def shown(device):
+def list_identifiers(device):
     return {(each.kind, each.value) for each in device.identifiers}
 
 
@@ -55,7 +55,7 @@ async def test_a_device_shows_what_its_kernel_shows_of_it(redfish_lab, form):
             and not (device.kind == "accelerator" and each.kind is Kind.PCIE_DSN)
         }
         assert devices[device.id].device_class.value == device.kind
-        assert seen <= shown(devices[device.id])
+        assert seen <= list_identifiers(devices[device.id])
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -73,7 +73,7 @@ async def test_the_manners_of_makers_change_no_identifier_and_no_class(redfish_l
     for name, device in odd.items():
         # The printed number of memory is at its PCIe device alone.
         lost = {(Kind.BOARD_SERIAL, "sn-memory-1")} if manners == "supermicro" else set()
-        assert shown(device) == shown(plain[name]) - lost
+        assert list_identifiers(device) == list_identifiers(plain[name]) - lost
     assert [device.device_class for device in odd.values()] == [
         device.device_class for device in plain.values()
     ]
@@ -111,8 +111,8 @@ async def test_a_card_whose_functions_cannot_be_read_is_listed_without_addresses
     service.faults.add(Fault(kind=kind, methods=("GET",), path="/NetworkDeviceFunctions", times=None))
     adapter = await redfish_lab.connect(service)
     devices = by_id((await adapter.devices()).devices)
-    assert shown(devices["nic-1"]) == {(Kind.BOARD_SERIAL, "mt2242xz00qa")}
-    assert (Kind.BOARD_SERIAL, "1654422007043") in shown(devices["gpu-1"])
+    assert list_identifiers(devices["nic-1"]) == {(Kind.BOARD_SERIAL, "mt2242xz00qa")}
+    assert (Kind.BOARD_SERIAL, "1654422007043") in list_identifiers(devices["gpu-1"])
 
 
 async def test_an_answer_that_breaks_off_leaves_the_device_and_its_other_identifiers(redfish_lab):

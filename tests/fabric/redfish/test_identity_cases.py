@@ -33,7 +33,7 @@ SCHEMAS = (
 )
 
 
-def named(cases):
+def parametrize_cases(cases):
     return pytest.mark.parametrize("case", cases, ids=[case["id"] for case in cases])
 
 
@@ -54,12 +54,12 @@ def summary(device):
     return {"class": device.device_class.value, "pciID": pci_id, "identifiers": shown}
 
 
-@named(REDFISH)
+@parametrize_cases(REDFISH)
 def test_each_number_of_a_redfish_service_has_its_kind(case):
     assert summary(entities.device("d", Document(uri="/e"), documents(case["redfish"]))) == case["identity"]
 
 
-@named(REDFISH)
+@parametrize_cases(REDFISH)
 def test_the_order_of_the_resources_changes_nothing(case):
     for listed in itertools.permutations(documents(case["redfish"])):
         device = entities.device("d", Document(uri="/e"), listed)
@@ -69,7 +69,7 @@ def test_the_order_of_the_resources_changes_nothing(case):
         }
 
 
-@named(ADAPTERS)
+@parametrize_cases(ADAPTERS)
 def test_each_number_of_another_manager_has_its_kind_on_the_wire(case):
     shown = case["adapter"]
     vendor, device_id = (int(part, 16) for part in shown.get("pciID", "0:0").split(":"))

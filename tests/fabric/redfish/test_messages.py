@@ -134,13 +134,13 @@ def test_a_message_of_the_service_stands_in_the_error_and_for_programs():
 def test_a_secret_at_the_place_where_a_text_is_cut_is_taken_out(before):
     text = "x" * before + "correct horse battery staple"
 
-    def redacted(content):
+    def redact_secret(content):
         return content.replace("correct horse battery staple", "[redacted]")
 
     for error in (
-        _refusal(400, _body("Base.1.18.GeneralError", text=text), redacted=redacted),
-        _refusal(400, {"error": {"message": text}}, redacted=redacted),
-        messages.failure({"Messages": [{"Message": text}]}, what="it", redacted=redacted),
+        _refusal(400, _body("Base.1.18.GeneralError", text=text), redacted=redact_secret),
+        _refusal(400, {"error": {"message": text}}, redacted=redact_secret),
+        messages.failure({"Messages": [{"Message": text}]}, what="it", redacted=redact_secret),
     ):
         assert "cor" not in str((error.message, dict(error.vendor))).replace(
             "correct horse battery staple", "cor!"

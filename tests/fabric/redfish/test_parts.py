@@ -39,7 +39,7 @@ def card(*functions, **properties):
     return resource("PCIeDevice", CARD, PCIeFunctions={"Members": list(functions)}, **properties)
 
 
-async def identified(tree, *resources):
+async def read_identifiers(tree, *resources):
     """Return the device and the number of requests for its identifiers."""
     origin = Document.from_json(target("d"))
     listed = tuple(Document.from_json(each) for each in resources)
@@ -158,7 +158,7 @@ async def identified(tree, *resources):
     ],
 )
 async def test_the_nearest_resource_with_an_identifier_is_read(described, read, expected, requests):
-    assert await identified(Tree(*read), *described) == (expected, requests)
+    assert await read_identifiers(Tree(*read), *described) == (expected, requests)
 
 
 async def test_a_chain_of_links_ends():
@@ -171,7 +171,7 @@ async def test_a_chain_of_links_ends():
         )
         for number in range(9)
     ]
-    shown, requests = await identified(Tree(*chain), chain[0])
+    shown, requests = await read_identifiers(Tree(*chain), chain[0])
     assert shown == set()
     assert requests == parts.ROUNDS
 
@@ -179,7 +179,7 @@ async def test_a_chain_of_links_ends():
 async def test_thousands_of_links_are_bounded():
     functions = [f"{FUNCTIONS}/{number}" for number in range(3000)]
     many = NETWORK | {"Links": {"NetworkDeviceFunctions": links(*functions)}}
-    _, requests = await identified(
+    _, requests = await read_identifiers(
         Tree(*(resource("NetworkDeviceFunction", uri) for uri in functions)), card(many)
     )
     assert requests <= parts.ROUNDS

@@ -99,7 +99,7 @@ async def _try(form, names, operations):
             username="drawbar", password="secret", exclusive=False, events=False, quirks=names, **form
         )
         Walk(lab, service, form, None).change(BYSTANDER, "h1", connects=True)
-        adapter = await _connected(lab, service, form, names, allowed)
+        adapter = await _try_connect(lab, service, form, names, allowed)
         if adapter is not None:
             async with adapter:
                 for operation in operations:
@@ -109,7 +109,7 @@ async def _try(form, names, operations):
     assert asyncio.all_tasks() == before
 
 
-async def _connected(lab, service, form, names, allowed):
+async def _try_connect(lab, service, form, names, allowed):
     """Return an adapter that can list, or None if the listing of the service contradicts itself."""
     parameters = {"pollSeconds": "9999", "taskSeconds": "60"}
     parameters |= {"profile": "constrained"} if form.get("constrained") else {}

@@ -36,7 +36,7 @@ def gpu_uris(number):
     return f"{BLOCKS}/gpu-{number}/Processors/0", f"{ROOT}/Chassis/c/PCIeDevices/{number}"
 
 
-def composing(*, gpus, hosts):
+def make_composition_service(*, gpus, hosts):
     """Return a service of blocks with a processor, each on a PCIe device, as NEC's emulator has them."""
     made = Counting()
     blocks = {}
@@ -74,7 +74,7 @@ async def show(adapter, device_id):
 
 @pytest.mark.parametrize(("gpus", "hosts"), [(5, 1), (40, 10), (90, 10)])
 async def test_a_listing_takes_a_request_for_each_resource_and_the_next_one_for_each_block(gpus, hosts):
-    made = composing(gpus=gpus, hosts=hosts)
+    made = make_composition_service(gpus=gpus, hosts=hosts)
     async with adapting(made) as adapter:
         assert len((await adapter.devices()).devices) == gpus
         # A block, a processor and a PCIe device; a host, its block and its CPU. The connections are read twice.
@@ -86,7 +86,7 @@ async def test_a_listing_takes_a_request_for_each_resource_and_the_next_one_for_
 
 
 async def test_the_reading_of_connect_is_the_first_listing():
-    made = composing(gpus=10, hosts=2)
+    made = make_composition_service(gpus=10, hosts=2)
     async with adapting(made) as adapter:
         made.reads.clear()
         assert len((await adapter.devices()).devices) == 10
@@ -94,7 +94,7 @@ async def test_the_reading_of_connect_is_the_first_listing():
 
 
 async def test_an_idle_service_is_read_by_turns_with_the_requests_of_a_poll():
-    made = composing(gpus=40, hosts=10)
+    made = make_composition_service(gpus=40, hosts=10)
     async with adapting(made, pollSeconds="1") as adapter:
         version = (await adapter.devices()).version
         async with adapter.watch(version) as events:
@@ -143,7 +143,7 @@ def other_card(made):
 
 @pytest.mark.parametrize("change", [serial, model, health_of_part, health_of_block, part_of_card, other_card])
 async def test_polling_notices_each_change_of_a_device(change):
-    made = composing(gpus=12, hosts=2)
+    made = make_composition_service(gpus=12, hosts=2)
     async with adapting(made, pollSeconds="1") as adapter:
         version = (await adapter.devices()).version
         async with adapter.watch(version) as events:
@@ -156,7 +156,7 @@ async def test_polling_notices_each_change_of_a_device(change):
 
 
 async def test_a_device_that_comes_and_one_that_goes_are_in_the_next_poll():
-    made = composing(gpus=60, hosts=2)
+    made = make_composition_service(gpus=60, hosts=2)
     gone = made.tree[BLOCKS]["Members"].pop(3)
     made.tree[BLOCKS]["Members@odata.count"] -= 1
     async with adapting(made, pollSeconds="1") as adapter:
@@ -180,7 +180,7 @@ async def test_a_device_that_comes_and_one_that_goes_are_in_the_next_poll():
     ("change", "is_of_block"), [(health_of_block, True), (other_card, True), (serial, False)]
 )
 async def test_a_listing_reads_a_part_again_if_its_block_has_changed(change, is_of_block):
-    made = composing(gpus=5, hosts=1)
+    made = make_composition_service(gpus=5, hosts=1)
     async with adapting(made) as adapter:
         await adapter.devices()
         is_seen = change(made)
@@ -189,7 +189,7 @@ async def test_a_listing_reads_a_part_again_if_its_block_has_changed(change, is_
 
 @pytest.mark.parametrize("at_once", [None, 1, 5])
 async def test_no_more_requests_are_on_their_way_than_the_parameter_says(at_once):
-    made = composing(gpus=20, hosts=3)
+    made = make_composition_service(gpus=20, hosts=3)
     given = {"requestsAtOnce": str(at_once)} if at_once else {}
     async with adapting(made, **given) as adapter:
         await asyncio.gather(adapter.devices(), adapter.hosts(), adapter.devices())
@@ -197,7 +197,7 @@ async def test_no_more_requests_are_on_their_way_than_the_parameter_says(at_once
 
 
 async def test_a_busy_service_is_asked_again_and_with_fewer_requests_at_once():
-    made = composing(gpus=40, hosts=1)
+    made = make_composition_service(gpus=40, hosts=1)
     refused = {f"{BLOCKS}/gpu-{number}" for number in (0, 7)}
     made.hook = lambda method, path, body: (
         (503, "application/json", b"{}") if path in refused and not refused.remove(path) else None

@@ -58,14 +58,14 @@ def show_it(made):
     """Let each answer to a change show the resource as it is after it."""
     change = made.hook
 
-    def shown(method, path, body):
+    def answer_with_resource(method, path, body):
         answer = change(method, path, body)
         return answer and (200, "application/json", json.dumps(made.tree[path]).encode())
 
-    made.hook = shown
+    made.hook = answer_with_resource
 
 
-def attached(devices):
+def list_attached_devices(devices):
     return [device.id for device in devices if device.connection]
 
 
@@ -75,7 +75,7 @@ async def test_an_emptied_zone_is_restored_in_the_other_form():
     async with adapting(made, profile="h3") as adapter:
         operation = await adapter.attach(attach())
         listed = (await adapter.devices()).devices
-    assert attached(listed) == ["1.d1", "1.d2", "1.d3"]
+    assert list_attached_devices(listed) == ["1.d1", "1.d2", "1.d3"]
     assert operation.error.reason == "OTHERS_LOST"
     assert "put back: 1.d2, 1.d3, the host's own h; set zoneBody: endpoints" in operation.error.message
     assert [set(body) for _, _, body in made.changes] == [{"Links"}, {"Endpoints"}]
@@ -87,7 +87,7 @@ async def test_the_zone_of_a_first_device_is_restored_too():
     async with adapting(made, profile="h3") as adapter:
         operation = await adapter.attach(attach())
         listed = (await adapter.devices()).devices
-    assert attached(listed) == ["1.d1"]
+    assert list_attached_devices(listed) == ["1.d1"]
     assert "put back: the host's own h; set zoneBody: endpoints" in operation.error.message
 
 
@@ -121,7 +121,7 @@ async def test_a_service_that_loses_others_once_has_them_back():
     async with adapting(made, profile="h3") as adapter:
         operation = await adapter.attach(attach())
         listed = (await adapter.devices()).devices
-    assert attached(listed) == ["1.d1", "1.d2", "1.d3"]
+    assert list_attached_devices(listed) == ["1.d1", "1.d2", "1.d3"]
     assert "put back: 1.d2, 1.d3; look at `profile`" in operation.error.message
 
 
@@ -167,7 +167,7 @@ async def test_blocks_that_a_composition_replaces_are_put_back():
         request = contract.AttachRequest(request_id="r1", device_id="g2", host_id="host1")
         operation = await adapter.attach(request)
         listed = (await adapter.devices()).devices
-    assert attached(listed) == ["g1", "g2"]
+    assert list_attached_devices(listed) == ["g1", "g2"]
     assert operation.error.reason == "OTHERS_LOST"
     assert "put back: g1, the host's own C;" in operation.error.message
 
@@ -180,7 +180,7 @@ async def test_a_detach_that_takes_others_with_it_is_no_success():
         operation = await adapter.detach(request)
         listed = (await adapter.devices()).devices
     assert (operation.error.reason, "1.d2" in operation.error.message) == ("OTHERS_LOST", True)
-    assert attached(listed) == ["1.d2"]
+    assert list_attached_devices(listed) == ["1.d2"]
 
 
 async def test_the_body_of_a_zone_has_the_form_of_the_parameter():

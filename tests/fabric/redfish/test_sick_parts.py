@@ -418,8 +418,8 @@ async def test_a_block_in_no_system_may_be_in_the_system_that_cannot_be_shown():
         assert inventory.unread
         made.hook = lambda method, path, body: None
 
-        async def listed():
+        async def try_list_names():
             with contextlib.suppress(errors.FabricError):
                 return await names(adapter)
 
-        assert await waiting.until(listed, lambda listed_now: listed_now == ["b1", "b2"])
+        assert await waiting.until(try_list_names, lambda listed_now: listed_now == ["b1", "b2"])

@@ -22,7 +22,7 @@ TRANSCRIPTS = Path(__file__).parents[2] / "cases" / "redfish" / "transcripts"
 REPORTED = sorted(TRANSCRIPTS.glob("*.json"))
 # Of services that list no device, with the reason.
 WITHOUT_DEVICES = {"dmtf_interface_emulator", "sushy_emulator"}
-# Of services in `FORMS`, as `recorded` returns them.
+# Of services in `FORMS`, as `record_transcript` returns them.
 EMULATED = [path for path in REPORTED if path.stem.startswith("emulator_")]
 # Where the first device was attached to the first host.
 WALKED = [*EMULATED, TRANSCRIPTS / "seagate_cfm_service.json"]
@@ -74,15 +74,15 @@ async def walk(adapter):
     is_exact = (await adapter.capabilities()).exact_device
     wanted = {"device_id": before[0].id} if is_exact else {"model": before[0].model}
     request = contract.AttachRequest(request_id="r1", host_id=host, mark="m", **wanted)
-    attached = await ended(adapter, await adapter.attach(request))
+    attached = await wait_until_succeeded(adapter, await adapter.attach(request))
     between = (await adapter.devices()).devices
     name = attached.device.id
     request = contract.DetachRequest(request_id="r2", device_id=name, host_id=host, host_prepared=True)
-    await ended(adapter, await adapter.detach(request))
+    await wait_until_succeeded(adapter, await adapter.detach(request))
     return [before, between, (await adapter.devices()).devices], await adapter.hosts()
 
 
-async def ended(adapter, operation):
+async def wait_until_succeeded(adapter, operation):
     """Return the operation at its end, which is a success."""
     operation = await waiting.until(
         lambda: adapter.operation(operation_id=operation.id), lambda operation: operation.done
@@ -91,14 +91,14 @@ async def ended(adapter, operation):
     return operation
 
 
-def configured(redfish_lab, service, **changes):
+def make_config(redfish_lab, service, **changes):
     if service.configuration.constrained:
         changes["parameters"] = {"profile": "constrained"}
     return redfish_lab.config(service, **changes)
 
 
-async def recorded(redfish_lab, service, **changes):
-    config = configured(redfish_lab, service, **changes)
+async def record_transcript(redfish_lab, service, **changes):
+    config = make_config(redfish_lab, service, **changes)
     recorder = transcripts.Recorder(config)
     async with await RedfishAdapter.connect(config, recorder) as adapter:
         read = await walk(adapter)
@@ -128,10 +128,10 @@ def shape(seen, hosts):
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_a_transcript_reads_as_the_service_did(redfish_lab, form):
     service = await redfish_lab.serve(**form)
-    transcript, read = await recorded(redfish_lab, service)
+    transcript, read = await record_transcript(redfish_lab, service)
     assert transcript.complete
     async with redfish_replay.replaying(transcript) as served:
-        config = dataclasses.replace(configured(redfish_lab, service), endpoint=served.url)
+        config = dataclasses.replace(make_config(redfish_lab, service), endpoint=served.url)
         async with await RedfishAdapter.connect(config) as adapter:
             assert shape(*await walk(adapter)) == shape(*read)
     assert served.left == []
@@ -213,12 +213,12 @@ async def test_the_blocks_of_necs_emulator_are_attached_as_when_it_was_recorded(
         }
         host = (await adapter.hosts())[0].id
         request = contract.AttachRequest(request_id="r1", host_id=host, device_id="DeviceBlock-6")
-        attached = await ended(adapter, await adapter.attach(request))
+        attached = await wait_until_succeeded(adapter, await adapter.attach(request))
         assert attached.device.connection.host_id == host
         request = contract.DetachRequest(
             request_id="r2", device_id="DeviceBlock-6", host_id=host, host_prepared=True
         )
-        await ended(adapter, await adapter.detach(request))
+        await wait_until_succeeded(adapter, await adapter.detach(request))
         assert (await adapter.devices()).device("DeviceBlock-6").connection is None
 
 
@@ -260,7 +260,7 @@ async def outcome(adapter, beginning):
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_no_secret_serial_number_address_or_name_of_a_user_is_in_a_transcript(redfish_lab, form):
     service = await redfish_lab.serve(**form | sensitive(form) | {"username": "rack-operator"})
-    transcript, _ = await recorded(redfish_lab, service)
+    transcript, _ = await record_transcript(redfish_lab, service)
     text = msgspec.json.encode(transcript).decode()
     basic = base64.b64encode(f"rack-operator:{PASSWORD}".encode()).decode()
     secrets = {PASSWORD, basic, "rack-operator", UUID, "SN-HOST-8841", "SN-GPU-7731", '"Q7"', "127.0.0.1"}

@@ -7,48 +7,48 @@ from tests.scenes.redfish_servers import ROOT, adapting, link
 CHASSIS = f"{ROOT}/Chassis/c"
 
 
-def typed(schema, **properties):
+def make_resource(schema, **properties):
     return {"@odata.type": f"#{schema}.v1_0_0.{schema}", **properties}
 
 
-DRIVE = typed("Drive", Protocol="NVMe", MediaType="SSD", SerialNumber="S9", Model="PM1733")
-ADAPTER = typed("NetworkAdapter", SerialNumber="N7", Model="CX7")
-FUNCTION = typed("NetworkDeviceFunction", Ethernet={"PermanentMACAddress": "B8:59:9F:00:00:01"})
-GPU_CARD = typed("PCIeDevice", SerialNumber="G5", Model="A100")
+DRIVE = make_resource("Drive", Protocol="NVMe", MediaType="SSD", SerialNumber="S9", Model="PM1733")
+ADAPTER = make_resource("NetworkAdapter", SerialNumber="N7", Model="CX7")
+FUNCTION = make_resource("NetworkDeviceFunction", Ethernet={"PermanentMACAddress": "B8:59:9F:00:00:01"})
+GPU_CARD = make_resource("PCIeDevice", SerialNumber="G5", Model="A100")
 GPU_IDS = {"VendorId": "0x10de", "DeviceId": "0x2330", "ClassCode": "0x030200"}
 NVME_CODE = {"VendorId": "0x144d", "DeviceId": "0xa824", "ClassCode": "0x010802"}
 
 
-def to(name, path=""):
+def link_to(name, path=""):
     """Return a link to a resource below the chassis, and to more of its resources."""
     return link(f"{CHASSIS}/{name}{path}")
 
 
 def members(*names):
-    return {"Members": [to(name) for name in names], "Members@odata.count": len(names)}
+    return {"Members": [link_to(name) for name in names], "Members@odata.count": len(names)}
 
 
 # Entities of an endpoint or arrays of a block; the resources below the chassis; class, serial number, kinds of identifiers.
 BLOCKS = {
-    "Drives": ({"Drives": [to("d")]}, {"d": DRIVE}, ("nvme", "S9", {"nvme-serial"})),
+    "Drives": ({"Drives": [link_to("d")]}, {"d": DRIVE}, ("nvme", "S9", {"nvme-serial"})),
     "Storage, Drives": (
-        {"Storage": [to("s")]},
-        {"s": typed("Storage", Drives=[to("d")]), "d": DRIVE},
+        {"Storage": [link_to("s")]},
+        {"s": make_resource("Storage", Drives=[link_to("d")]), "d": DRIVE},
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "SimpleStorage, Links.Storage, Drives": (
-        {"SimpleStorage": [to("x")]},
+        {"SimpleStorage": [link_to("x")]},
         {
-            "x": typed("SimpleStorage", Links={"Storage": to("s")}),
-            "s": typed("Storage", Drives=[to("d")]),
+            "x": make_resource("SimpleStorage", Links={"Storage": link_to("s")}),
+            "s": make_resource("Storage", Drives=[link_to("d")]),
             "d": DRIVE,
         },
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "Storage, StorageControllers": (
-        {"Storage": [to("s")]},
+        {"Storage": [link_to("s")]},
         {
-            "s": typed(
+            "s": make_resource(
                 "Storage",
                 StorageControllers=[
                     {"MemberId": "0", "SerialNumber": "S9", "SupportedDeviceProtocols": ["NVMe"]}
@@ -58,10 +58,10 @@ BLOCKS = {
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "SimpleStorage, Links.Storage, StorageControllers": (
-        {"SimpleStorage": [to("x")]},
+        {"SimpleStorage": [link_to("x")]},
         {
-            "x": typed("SimpleStorage", Links={"Storage": to("s")}),
-            "s": typed(
+            "x": make_resource("SimpleStorage", Links={"Storage": link_to("s")}),
+            "s": make_resource(
                 "Storage",
                 StorageControllers=[
                     {
@@ -75,9 +75,9 @@ BLOCKS = {
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "a RAID controller": (
-        {"Storage": [to("s")]},
+        {"Storage": [link_to("s")]},
         {
-            "s": typed(
+            "s": make_resource(
                 "Storage",
                 StorageControllers=[{"SerialNumber": "R1", "SupportedDeviceProtocols": ["SAS", "SATA"]}],
             )
@@ -85,11 +85,11 @@ BLOCKS = {
         ("other", None, set()),
     ),
     "the drive of a controller": (
-        {"Storage": [to("s")]},
+        {"Storage": [link_to("s")]},
         {
-            "s": typed(
+            "s": make_resource(
                 "Storage",
-                Drives=[to("d")],
+                Drives=[link_to("d")],
                 StorageControllers=[{"SerialNumber": "R1", "SupportedDeviceProtocols": ["NVMe"]}],
             ),
             "d": DRIVE,
@@ -97,177 +97,193 @@ BLOCKS = {
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "Storage, Controllers": (
-        {"Storage": [to("s")]},
+        {"Storage": [link_to("s")]},
         {
-            "s": typed("Storage", Controllers=to("cs")),
+            "s": make_resource("Storage", Controllers=link_to("cs")),
             "cs": members("k"),
-            "k": typed("StorageController", SerialNumber="S9", SupportedDeviceProtocols=["NVMe"]),
+            "k": make_resource("StorageController", SerialNumber="S9", SupportedDeviceProtocols=["NVMe"]),
         },
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "NetworkInterfaces, Links.NetworkAdapter": (
-        {"NetworkInterfaces": [to("n")]},
-        {"n": typed("NetworkInterface", Links={"NetworkAdapter": to("a")}), "a": ADAPTER},
+        {"NetworkInterfaces": [link_to("n")]},
+        {"n": make_resource("NetworkInterface", Links={"NetworkAdapter": link_to("a")}), "a": ADAPTER},
         ("nic", "N7", {"board-serial"}),
     ),
     "NetworkInterfaces, NetworkDeviceFunctions": (
-        {"NetworkInterfaces": [to("n")]},
+        {"NetworkInterfaces": [link_to("n")]},
         {
-            "n": typed("NetworkInterface", NetworkDeviceFunctions=to("fs")),
+            "n": make_resource("NetworkInterface", NetworkDeviceFunctions=link_to("fs")),
             "fs": members("f"),
             "f": FUNCTION,
         },
         ("nic", None, {"mac"}),
     ),
     "EthernetInterfaces, Links.NetworkDeviceFunctions": (
-        {"EthernetInterfaces": [to("e")]},
-        {"e": typed("EthernetInterface", Links={"NetworkDeviceFunctions": [to("f")]}), "f": FUNCTION},
+        {"EthernetInterfaces": [link_to("e")]},
+        {
+            "e": make_resource("EthernetInterface", Links={"NetworkDeviceFunctions": [link_to("f")]}),
+            "f": FUNCTION,
+        },
         ("nic", None, {"mac"}),
     ),
     "EthernetInterfaces, Links.NetworkDeviceFunction": (
-        {"EthernetInterfaces": [to("e")]},
-        {"e": typed("EthernetInterface", Links={"NetworkDeviceFunction": to("f")}), "f": FUNCTION},
+        {"EthernetInterfaces": [link_to("e")]},
+        {
+            "e": make_resource("EthernetInterface", Links={"NetworkDeviceFunction": link_to("f")}),
+            "f": FUNCTION,
+        },
         ("nic", None, {"mac"}),
     ),
     "EthernetInterfaces, the adapter above Links.NetworkDeviceFunctions": (
-        {"EthernetInterfaces": [to("e")]},
+        {"EthernetInterfaces": [link_to("e")]},
         {
-            "e": typed(
+            "e": make_resource(
                 "EthernetInterface",
                 PermanentMACAddress="B8:59:9F:00:00:01",
-                Links={"NetworkDeviceFunctions": [to("NetworkAdapters/a/NetworkDeviceFunctions/f")]},
+                Links={"NetworkDeviceFunctions": [link_to("NetworkAdapters/a/NetworkDeviceFunctions/f")]},
             ),
             "NetworkAdapters/a": ADAPTER,
         },
         ("nic", "N7", {"mac", "board-serial"}),
     ),
     "Processors, Links.PCIeDevice": (
-        {"Processors": [to("p")]},
-        {"p": typed("Processor", ProcessorType="GPU", Links={"PCIeDevice": to("g")}), "g": GPU_CARD},
+        {"Processors": [link_to("p")]},
+        {
+            "p": make_resource("Processor", ProcessorType="GPU", Links={"PCIeDevice": link_to("g")}),
+            "g": GPU_CARD,
+        },
         ("gpu", "G5", {"board-serial"}),
     ),
     "Processors, Assembly": (
-        {"Processors": [to("p")]},
+        {"Processors": [link_to("p")]},
         {
-            "p": typed("Processor", ProcessorType="FPGA", Assembly=to("y")),
-            "y": typed("Assembly", Assemblies=[{"Name": "Board", "SerialNumber": "F3"}]),
+            "p": make_resource("Processor", ProcessorType="FPGA", Assembly=link_to("y")),
+            "y": make_resource("Assembly", Assemblies=[{"Name": "Board", "SerialNumber": "F3"}]),
         },
         ("fpga", "F3", {"board-serial"}),
     ),
     "Memory, MemoryType": (
-        {"Memory": [to("m")]},
-        {"m": typed("Memory", MemoryType="DRAM", MemoryDeviceType="CXL", SerialNumber="M2")},
+        {"Memory": [link_to("m")]},
+        {"m": make_resource("Memory", MemoryType="DRAM", MemoryDeviceType="CXL", SerialNumber="M2")},
         ("cxl-memory", "M2", {"board-serial"}),
     ),
     "Memory on a PCIe device that shows another number": (
-        {"Memory": [to("m")]},
+        {"Memory": [link_to("m")]},
         {
-            "m": typed("Memory", MemoryDeviceType="CXL", SerialNumber="M2", Links={"PCIeDevice": to("g")}),
+            "m": make_resource(
+                "Memory", MemoryDeviceType="CXL", SerialNumber="M2", Links={"PCIeDevice": link_to("g")}
+            ),
             "g": GPU_CARD,
         },
         ("cxl-memory", "M2", {"board-serial"}),
     ),
     "Memory, Assembly": (
-        {"Memory": [to("m")]},
+        {"Memory": [link_to("m")]},
         {
-            "m": typed("Memory", MemoryDeviceType="CXL", Assembly=to("y")),
-            "y": typed("Assembly", Assemblies=[{"Name": "Board", "SerialNumber": "M2"}]),
+            "m": make_resource("Memory", MemoryDeviceType="CXL", Assembly=link_to("y")),
+            "y": make_resource("Assembly", Assemblies=[{"Name": "Board", "SerialNumber": "M2"}]),
         },
         ("cxl-memory", "M2", {"board-serial"}),
     ),
     "a DIMM": (
-        {"Memory": [to("m")]},
-        {"m": typed("Memory", MemoryType="DRAM", MemoryDeviceType="DDR5", SerialNumber="M2")},
+        {"Memory": [link_to("m")]},
+        {"m": make_resource("Memory", MemoryType="DRAM", MemoryDeviceType="DDR5", SerialNumber="M2")},
         ("other", "M2", set()),
     ),
     "a SAS disk": (
-        {"Drives": [to("d")]},
-        {"d": typed("Drive", Protocol="SAS", MediaType="HDD", SerialNumber="S9")},
+        {"Drives": [link_to("d")]},
+        {"d": make_resource("Drive", Protocol="SAS", MediaType="HDD", SerialNumber="S9")},
         ("other", "S9", set()),
     ),
 }
 ENDPOINTS = {
     "PCIeFunction, Links.PCIeDevice": (
-        {"EntityType": "PCIeFunction", "EntityLink": to("f")},
-        {"f": typed("PCIeFunction", **GPU_IDS, Links={"PCIeDevice": to("g")}), "g": GPU_CARD},
+        {"EntityType": "PCIeFunction", "EntityLink": link_to("f")},
+        {"f": make_resource("PCIeFunction", **GPU_IDS, Links={"PCIeDevice": link_to("g")}), "g": GPU_CARD},
         ("gpu", "G5", {"board-serial"}),
     ),
     "PCIeFunction, Links.Drives": (
-        {"EntityType": "PCIeFunction", "EntityLink": to("f")},
-        {"f": typed("PCIeFunction", **NVME_CODE, Links={"Drives": [to("d")]}), "d": DRIVE},
+        {"EntityType": "PCIeFunction", "EntityLink": link_to("f")},
+        {"f": make_resource("PCIeFunction", **NVME_CODE, Links={"Drives": [link_to("d")]}), "d": DRIVE},
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "PCIeFunction, Links.StorageControllers": (
-        {"EntityType": "PCIeFunction", "EntityLink": to("f")},
+        {"EntityType": "PCIeFunction", "EntityLink": link_to("f")},
         {
-            "f": typed("PCIeFunction", **NVME_CODE, Links={"StorageControllers": [to("k")]}),
-            "k": typed("StorageController", SerialNumber="S9"),
+            "f": make_resource("PCIeFunction", **NVME_CODE, Links={"StorageControllers": [link_to("k")]}),
+            "k": make_resource("StorageController", SerialNumber="S9"),
         },
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "PCIeFunction, Links.NetworkDeviceFunctions": (
-        {"EntityType": "PCIeFunction", "EntityLink": to("f")},
+        {"EntityType": "PCIeFunction", "EntityLink": link_to("f")},
         {
-            "f": typed(
-                "PCIeFunction", DeviceClass="NetworkController", Links={"NetworkDeviceFunctions": [to("n")]}
+            "f": make_resource(
+                "PCIeFunction",
+                DeviceClass="NetworkController",
+                Links={"NetworkDeviceFunctions": [link_to("n")]},
             ),
             "n": FUNCTION,
         },
         ("nic", None, {"mac"}),
     ),
     "PCIeDevice, PCIeFunctions": (
-        {"EntityType": "Processor", "EntityLink": to("g")},
+        {"EntityType": "Processor", "EntityLink": link_to("g")},
         {
-            "g": {**GPU_CARD, "PCIeFunctions": to("fs")},
+            "g": {**GPU_CARD, "PCIeFunctions": link_to("fs")},
             "fs": members("f"),
-            "f": typed("PCIeFunction", **GPU_IDS),
+            "f": make_resource("PCIeFunction", **GPU_IDS),
         },
         ("gpu", "G5", {"board-serial"}),
     ),
     "PCIeDevice, Links.PCIeFunctions": (
-        {"EntityType": "Processor", "EntityLink": to("g")},
-        {"g": {**GPU_CARD, "Links": {"PCIeFunctions": [to("f")]}}, "f": typed("PCIeFunction", **GPU_IDS)},
+        {"EntityType": "Processor", "EntityLink": link_to("g")},
+        {
+            "g": {**GPU_CARD, "Links": {"PCIeFunctions": [link_to("f")]}},
+            "f": make_resource("PCIeFunction", **GPU_IDS),
+        },
         ("gpu", "G5", {"board-serial"}),
     ),
     "EntityPciId": (
-        {"EntityType": "Processor", "EntityPciId": GPU_IDS, "EntityLink": to("g")},
+        {"EntityType": "Processor", "EntityPciId": GPU_IDS, "EntityLink": link_to("g")},
         {"g": GPU_CARD},
         ("gpu", "G5", {"board-serial"}),
     ),
     "PciId": (
-        {"EntityType": "Processor", "PciId": GPU_IDS, "EntityLink": to("g")},
+        {"EntityType": "Processor", "PciId": GPU_IDS, "EntityLink": link_to("g")},
         {"g": GPU_CARD},
         ("gpu", "G5", {"board-serial"}),
     ),
     "PciClassCode": (
-        {"EntityType": "Drive", "PciClassCode": "0x010802", "EntityLink": to("d")},
+        {"EntityType": "Drive", "PciClassCode": "0x010802", "EntityLink": link_to("d")},
         {"d": {**DRIVE, "Protocol": None}},
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "DisplayController": (
-        {"EntityType": "DisplayController", "EntityLink": to("g")},
+        {"EntityType": "DisplayController", "EntityLink": link_to("g")},
         {"g": GPU_CARD},
         ("gpu", "G5", {"board-serial"}),
     ),
     "NetworkController": (
-        {"EntityType": "NetworkController", "EntityLink": to("a")},
-        {"a": {**ADAPTER, "NetworkDeviceFunctions": to("fs")}, "fs": members("f"), "f": FUNCTION},
+        {"EntityType": "NetworkController", "EntityLink": link_to("a")},
+        {"a": {**ADAPTER, "NetworkDeviceFunctions": link_to("fs")}, "fs": members("f"), "f": FUNCTION},
         ("nic", "N7", {"board-serial", "mac"}),
     ),
     "StorageController": (
-        {"EntityType": "StorageController", "EntityLink": to("k")},
-        {"k": typed("StorageController", SerialNumber="S9", SupportedDeviceProtocols=["NVMe"])},
+        {"EntityType": "StorageController", "EntityLink": link_to("k")},
+        {"k": make_resource("StorageController", SerialNumber="S9", SupportedDeviceProtocols=["NVMe"])},
         ("nvme", "S9", {"nvme-serial"}),
     ),
     "Storage": (
-        {"EntityType": "StorageSubsystem", "EntityLink": to("s")},
-        {"s": typed("Storage", Drives=[to("d")]), "d": DRIVE},
+        {"EntityType": "StorageSubsystem", "EntityLink": link_to("s")},
+        {"s": make_resource("Storage", Drives=[link_to("d")]), "d": DRIVE},
         ("nvme", "S9", {"nvme-serial"}),
     ),
 }
 
 
-async def listed(made):
+async def read_device(made):
     """Return the one device of the service."""
     async with adapting(made) as adapter:
         (device,) = (await adapter.devices()).devices
@@ -279,7 +295,7 @@ def put(made, resources):
         made.put(f"{CHASSIS}/{name}", **properties)
 
 
-def shown(device):
+def describe_device(device):
     kinds = {each.kind.value for each in device.identifiers} - {"part-number"}
     return device.device_class.value, device.serial, kinds
 
@@ -289,7 +305,7 @@ async def test_a_block_is_followed_to_what_its_device_is(arrays, resources, righ
     made = redfish_servers.Service()
     made.put_blocks({"B": arrays}, {"host1": []})
     put(made, resources)
-    assert shown(await listed(made)) == right
+    assert describe_device(await read_device(made)) == right
 
 
 @pytest.mark.parametrize(("entity", "resources", "right"), ENDPOINTS.values(), ids=ENDPOINTS)
@@ -297,4 +313,4 @@ async def test_an_endpoint_is_followed_to_what_its_device_is(entity, resources, 
     made = redfish_servers.Service()
     made.put_fabric("F", {"T": {"EntityRole": "Target", **entity}})
     put(made, resources)
-    assert shown(await listed(made)) == right
+    assert describe_device(await read_device(made)) == right

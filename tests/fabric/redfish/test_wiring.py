@@ -86,7 +86,7 @@ def leads_to(name, kind="DownstreamPort"):
     }
 
 
-def switched(*further):
+def make_switched_fabric(*further):
     """Return a fabric of two switches, each with a host and a device, and further ports."""
     ports = (
         port("S1", "1", **leads_to("h1", "UpstreamPort")),
@@ -141,11 +141,11 @@ WHOLE = {name: set() for name in SPLIT}
     ],
 )
 async def test_switches_without_a_link_make_groups_if_all_links_are_shown(further, expected):
-    assert groups(await view_of(switched(*further))) == expected
+    assert groups(await view_of(make_switched_fabric(*further))) == expected
 
 
 async def test_the_endpoints_may_name_the_ports_instead():
-    tree = switched()
+    tree = make_switched_fabric()
     for uri, resource in tree.resources.items():
         if "/Ports/" in uri:
             resource["Links"] = {}
@@ -156,7 +156,7 @@ async def test_the_endpoints_may_name_the_ports_instead():
 
 
 async def test_switches_that_cannot_be_read_hide_nothing():
-    tree = switched()
+    tree = make_switched_fabric()
     del tree.resources[f"{SWITCHES}/S2/Ports"]
     assert groups(await view_of(tree)) == WHOLE
 
@@ -165,7 +165,7 @@ ZONES = f"{ROOT}/CompositionService/ResourceZones"
 CHASSIS = [f"{ROOT}/CompositionService/ResourceBlocks/{name}" for name in ("c1", "c2", "g1", "g2", "g3")]
 
 
-def bound(*named, zone_names=("1", "2")):
+def make_zoned_composition(*named, zone_names=("1", "2")):
     """Return a service of two machines and three blocks, of which zones with these names and blocks are shown."""
     tree = composition(
         *(block("c1", "Compute"), block("c2", "ComputerSystem")),
@@ -188,7 +188,7 @@ def bound(*named, zone_names=("1", "2")):
     return tree
 
 
-async def composed(tree):
+async def read_groups(tree):
     method = blocks.Composition(profiles.PROFILES["composition"])
     await method.read(tree)
     return groups(method.view())
@@ -199,28 +199,30 @@ IN_ZONES = {"g1": {"1"}, "g2": {"2"}, "g3": {"1", "2"}, "s1": {"1"}, "s2": {"2"}
 
 
 async def test_a_block_goes_to_the_machines_of_its_resource_zones():
-    assert await composed(bound(*BOUND)) == IN_ZONES
+    assert await read_groups(make_zoned_composition(*BOUND)) == IN_ZONES
 
 
 @pytest.mark.parametrize("has_collection", [True, False])
 async def test_the_blocks_may_name_the_zones_instead(has_collection):
-    tree = bound()
+    tree = make_zoned_composition()
     if not has_collection:
         del tree.resources[f"{ROOT}/CompositionService"]["ResourceZones"]
     for zone, name in BOUND:
         resource = tree.resources[f"{ROOT}/CompositionService/ResourceBlocks/{name}"]
         resource.setdefault("Links", {}).setdefault("Zones", []).extend(links(f"{ZONES}/{zone}"))
-    assert await composed(tree) == IN_ZONES
+    assert await read_groups(tree) == IN_ZONES
 
 
 async def test_a_single_resource_zone_makes_no_groups():
-    assert set(map(len, (await composed(bound(*BOUND, zone_names=("1",)))).values())) == {0}
+    assert set(map(len, (await read_groups(make_zoned_composition(*BOUND, zone_names=("1",)))).values())) == {
+        0
+    }
 
 
 async def test_resource_zones_that_cannot_be_read_hide_nothing():
-    tree = bound(*BOUND)
+    tree = make_zoned_composition(*BOUND)
     del tree.resources[ZONES]
-    assert set(map(len, (await composed(tree)).values())) == {0}
+    assert set(map(len, (await read_groups(tree)).values())) == {0}
 
 
 DIVIDED = {
