@@ -64,7 +64,7 @@ class QemuLab:
     async def connect(self, **changes):
         return await self._stack.enter_async_context(await QemuAdapter.connect(self.config(**changes)))
 
-    def added(self):
+    def list_added_devices(self):
         return [name for machine in self.machines.values() for name in machine.added]
 
 
@@ -102,16 +102,16 @@ class Calls:
         )
 
     @staticmethod
-    async def finished(adapter, operation):
+    async def wait_until_done(adapter, operation):
         while not operation.done:
             await asyncio.sleep(0.02)
             operation = await adapter.operation(operation_id=operation.id)
         return operation
 
     @staticmethod
-    async def attached(adapter, *what, **more):
-        """An attach at its end: the adapter answers before that where it takes longer than the adapter's patience."""
-        return await Calls.finished(adapter, await adapter.attach(Calls.attach(*what, **more)))
+    async def attach_and_wait(adapter, *what, **more):
+        """Return an attach at its end: the adapter answers before that where it takes longer than the adapter's patience."""
+        return await Calls.wait_until_done(adapter, await adapter.attach(Calls.attach(*what, **more)))
 
     @staticmethod
     async def connection(adapter, device_id):
@@ -204,17 +204,17 @@ class Machine:
     def says(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    async def booted(self, eventually):
-        await eventually(lambda: self._drained() and "GUEST-UP" in self.says(), BOOT_SECONDS)
+    async def wait_until_booted(self, eventually):
+        await eventually(lambda: self._drain_output() and "GUEST-UP" in self.says(), BOOT_SECONDS)
 
     async def run(self, command, eventually):
         """One line for the guest's shell; gives what it says."""
         before = len(self.says())
         os.write(self._ends[0], command.encode() + b"\n")
-        await eventually(lambda: self._drained() and "DONE" in self.says()[before:], 20)
+        await eventually(lambda: self._drain_output() and "DONE" in self.says()[before:], 20)
         return self.says()[before:]
 
-    def _drained(self):
+    def _drain_output(self):
         """Discard the guest's output: no other process reads it, and a full pipe would hold it up."""
         os.set_blocking(self._ends[1], False)
         try:
@@ -263,7 +263,7 @@ def until_they_listen(machines):
 
 
 @asynccontextmanager
-async def monitored(machine, events):
+async def open_monitor(machine, events):
     """A QMP client of the test's own, beside the adapter's."""
     client = await qmp.Client.connect(
         str(machine.monitor),
@@ -315,5 +315,5 @@ class RealQemu:
     async def connect(self, **more):
         return await QemuAdapter.connect(config(self.folder, self.machines, **more))
 
-    def monitored(self, number=0, events=None):
-        return monitored(self.machines[number], [] if events is None else events)
+    def open_monitor(self, number=0, events=None):
+        return open_monitor(self.machines[number], [] if events is None else events)

@@ -37,7 +37,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def listed(adapter, endpoint):
+async def run_listing(adapter, endpoint):
     """Return how a listing ended in a process of its own, and by how much that grew."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", LIST, adapter, endpoint, stdout=asyncio.subprocess.PIPE
@@ -49,7 +49,7 @@ async def listed(adapter, endpoint):
 @pytest.mark.parametrize("mode", ["pages", "empty"])
 async def test_a_plugin_that_lists_without_end_costs_little_memory(endpoint, mode):
     async with sidecars.serving(endpoint, mode):
-        outcome = await listed("grpc", endpoint)
+        outcome = await run_listing("grpc", endpoint)
     assert outcome["reason"] == errors.Reason.LIMIT_EXCEEDED
     assert outcome["grown"] < GROWTH_MIB
 
@@ -75,7 +75,7 @@ TREE = {
 }
 
 
-def filled(fill):
+def make_endpoint(fill):
     """Return an endpoint of a device with so much besides."""
     entity = '{"EntityType":"Processor","EntityRole":"Target"}'
     return f'{{"@odata.id":"{ENDPOINTS}/1","Id":"1","Fill":{fill},"ConnectedEntities":[{entity}]}}'
@@ -92,15 +92,17 @@ def references(number):
 
 # Made for each test: together they are 100 MB.
 HOSTILE = {
-    "pages of values": lambda: page(filled("[" + ",".join(f'"{index:x}"' for index in range(480_000)) + "]")),
-    "pages of objects": lambda: page(filled("[" + ",".join(['{"a":{"a":{}}}'] * 100_000) + "]")),
-    "pages of wide text": lambda: page(filled('"\U0001f600' + "x" * 4_000_000 + '"')),
-    "large pages": lambda: page(filled('"' + "x" * 30_000_000 + '"')),
+    "pages of values": lambda: page(
+        make_endpoint("[" + ",".join(f'"{index:x}"' for index in range(480_000)) + "]")
+    ),
+    "pages of objects": lambda: page(make_endpoint("[" + ",".join(['{"a":{"a":{}}}'] * 100_000) + "]")),
+    "pages of wide text": lambda: page(make_endpoint('"\U0001f600' + "x" * 4_000_000 + '"')),
+    "large pages": lambda: page(make_endpoint('"' + "x" * 30_000_000 + '"')),
     "empty pages": page,
     "a page of links": lambda: f'{{"Members":[{references(400_000)}]}}',
     "links to large answers": lambda: f'{{"Members":[{references(100)}]}}',
     "an entity with many links": lambda: (
-        page(filled(f"[{references(300_000)}]").replace("Fill", "Oem"), filled("[]"))
+        page(make_endpoint(f"[{references(300_000)}]").replace("Fill", "Oem"), make_endpoint("[]"))
         .replace('"Oem"', '"ConnectedEntities"')
         .replace('{"@odata.id"', '{"EntityLink":{"@odata.id":"/x"},"@odata.id"')
     ),
@@ -110,7 +112,7 @@ HOSTILE = {
 @contextlib.asynccontextmanager
 async def service(answer):
     """A Redfish service whose endpoints are this answer, and whose single endpoints are large; yields its URL."""
-    large, numbers = filled('"' + "x" * 8_000_000 + '"'), itertools.count()
+    large, numbers = make_endpoint('"' + "x" * 8_000_000 + '"'), itertools.count()
 
     async def handle(request):
         path = request.path.rstrip("/")
@@ -133,6 +135,6 @@ async def service(answer):
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_redfish_service_that_lists_too_much_costs_little_memory(name):
     async with service(HOSTILE[name]()) as url:
-        outcome = await listed("redfish", url)
+        outcome = await run_listing("redfish", url)
     assert outcome["reason"] == errors.Reason.LIMIT_EXCEEDED
     assert outcome["grown"] < GROWTH_MIB

@@ -113,7 +113,7 @@ async def sidecar(tmp_path):
         yield fabric, endpoint, config
 
 
-def serving(fabric, endpoint, *, takes=True):
+def serve_fabric(fabric, endpoint, *, takes=True):
     return server.serving(
         fabric, endpoint, name="t", version="1", configure=fabric.configure if takes else None
     )
@@ -122,7 +122,7 @@ def serving(fabric, endpoint, *, takes=True):
 async def test_a_plugin_is_given_credentials_and_tls_before_anything_else(sidecar):
     fabric, endpoint, config = sidecar
     asked = contract.Tls(verify=False, server_name="rack-7.example")
-    async with serving(fabric, endpoint), await GrpcAdapter.connect(config(tls=asked)) as adapter:
+    async with serve_fabric(fabric, endpoint), await GrpcAdapter.connect(config(tls=asked)) as adapter:
         assert (await adapter.devices()).device("d1") is not None
     assert fabric.door.tls == asked
 
@@ -130,7 +130,7 @@ async def test_a_plugin_is_given_credentials_and_tls_before_anything_else(sideca
 @pytest.mark.parametrize("given", [contract.Credentials(token="wrong"), contract.Credentials()])
 async def test_wrong_or_no_credentials_are_unauthenticated(sidecar, given):
     fabric, endpoint, config = sidecar
-    async with serving(fabric, endpoint), await GrpcAdapter.connect(config(given)) as adapter:
+    async with serve_fabric(fabric, endpoint), await GrpcAdapter.connect(config(given)) as adapter:
         with pytest.raises(errors.Unauthenticated):
             await adapter.devices()
 
@@ -138,9 +138,9 @@ async def test_wrong_or_no_credentials_are_unauthenticated(sidecar, given):
 async def test_a_plugin_that_lost_its_credentials_gets_them_again(sidecar):
     _, endpoint, config = sidecar
     described = configuration.parse(DESCRIBED)
-    async with SimulatedFabric.running(described) as before, serving(before, endpoint):
+    async with SimulatedFabric.running(described) as before, serve_fabric(before, endpoint):
         adapter = await GrpcAdapter.connect(config())
-    async with adapter, SimulatedFabric.running(described) as after, serving(after, endpoint):
+    async with adapter, SimulatedFabric.running(described) as after, serve_fabric(after, endpoint):
         async with asyncio.timeout(120):
             while True:
                 try:
@@ -153,7 +153,7 @@ async def test_a_plugin_that_lost_its_credentials_gets_them_again(sidecar):
 
 async def test_a_plugin_that_takes_no_credentials_is_told_so_where_some_are_given(sidecar):
     fabric, endpoint, config = sidecar
-    async with serving(fabric, endpoint, takes=False):
+    async with serve_fabric(fabric, endpoint, takes=False):
         with pytest.raises(errors.InvalidConfiguration, match="takes no credentials"):
             await GrpcAdapter.connect(config())
         await (await GrpcAdapter.connect(config(contract.Credentials()))).close()
@@ -164,7 +164,7 @@ async def test_credentials_that_cannot_be_right_are_refused_by_both_ends(sidecar
     half = contract.Credentials(certificate="hunter2")
     with pytest.raises(errors.InvalidConfiguration):
         GrpcAdapter.validate(config(half))
-    async with serving(fabric, endpoint), await GrpcAdapter.connect(config()) as adapter:
+    async with serve_fabric(fabric, endpoint), await GrpcAdapter.connect(config()) as adapter:
         adapter._config = config(half)
         with pytest.raises(errors.InvalidArgument) as caught:
             await adapter._configure()

@@ -24,7 +24,7 @@ CARVED = (
 )
 
 
-def skipped(report):
+def list_skipped_checks(report):
     """Return the checks that were skipped, without those of slices in a fabric that makes none."""
     return tuple(outcome for outcome in report.skipped if outcome.detail != "the fabric makes no slices")
 
@@ -68,8 +68,8 @@ async def test_a_fabric_that_chooses_the_device_keeps_the_contract(connected, th
     adapter = await connected(through_grpc=through_grpc, chooses=chooses)
     report = await conformance.check(adapter, device_id="d3", check_seconds=20)
     assert [(outcome.name, outcome.detail) for outcome in report.failed] == []
-    assert {outcome.detail for outcome in skipped(report)} == {"the fabric chooses the device"}
-    assert len(skipped(report)) == 4
+    assert {outcome.detail for outcome in list_skipped_checks(report)} == {"the fabric chooses the device"}
+    assert len(list_skipped_checks(report)) == 4
     assert all(device.connection is None for device in (await adapter.devices()).devices)
 
 
@@ -376,7 +376,7 @@ class Modest(SimulatedFabric):
 async def test_what_a_fabric_does_not_announce_is_not_asked_of_it(connected):
     report = await conformance.check(await connected(kind=Modest))
     assert report.passed
-    assert len(skipped(report)) == 9
+    assert len(list_skipped_checks(report)) == 9
 
 
 class Sticky(SimulatedFabric):
@@ -397,7 +397,7 @@ async def test_a_fabric_with_one_host_skips_what_needs_two(connected):
     adapter = await connected()
     report = await conformance.check(adapter, host_ids=("h1",))
     assert report.passed
-    assert len(skipped(report)) == 4
+    assert len(list_skipped_checks(report)) == 4
 
 
 async def test_without_a_free_device_the_suite_says_so(connected):
@@ -444,7 +444,7 @@ async def test_with_bounds_no_other_device_and_host_is_touched(connected, monkey
     before = {device.id: device for device in (await adapter.devices()).devices}
     report = await conformance.check(adapter, device_ids=("d2", "d1"), host_ids=("h2",), check_seconds=20)
     assert report.passed
-    assert {outcome.detail for outcome in skipped(report)} == {
+    assert {outcome.detail for outcome in list_skipped_checks(report)} == {
         "needs a second host with a free port",
         "the fabric could choose d3, which is not to be touched",
         "every host is in a reachability group of the device, or no groups are known",
@@ -462,7 +462,7 @@ async def test_with_bounds_no_other_device_and_host_is_touched(connected, monkey
 async def test_with_all_devices_of_a_model_within_the_bounds_no_check_by_model_is_skipped(connected):
     adapter = await connected()
     report = await conformance.check(adapter, device_ids=("d2", "d3", "d4"), check_seconds=20)
-    assert report.failed + skipped(report) == ()
+    assert report.failed + list_skipped_checks(report) == ()
 
 
 @pytest.mark.parametrize(

@@ -125,44 +125,44 @@ events = st.one_of(
 )
 
 
-def sent(message):
-    """The message as the other side receives it."""
+def transmit_message(message):
+    """Return the message as the other side receives it."""
     return type(message).FromString(message.SerializeToString())
 
 
 @given(hosts)
 def test_a_host_survives_the_wire(host):
-    assert conversion.host(sent(conversion.host_message(host))) == host
+    assert conversion.host(transmit_message(conversion.host_message(host))) == host
 
 
 @given(devices)
 def test_a_device_survives_the_wire(device):
-    assert conversion.device(sent(conversion.device_message(device))) == device
+    assert conversion.device(transmit_message(conversion.device_message(device))) == device
 
 
 @given(operations)
 def test_an_operation_survives_the_wire(operation):
-    assert conversion.operation(sent(conversion.operation_message(operation))) == operation
+    assert conversion.operation(transmit_message(conversion.operation_message(operation))) == operation
 
 
 @given(capabilities)
 def test_capabilities_survive_the_wire(value):
-    assert conversion.capabilities(sent(conversion.capabilities_message(value))) == value
+    assert conversion.capabilities(transmit_message(conversion.capabilities_message(value))) == value
 
 
 @given(attaches)
 def test_an_attach_survives_the_wire(request):
-    assert conversion.attach_request(sent(conversion.attach_message(request))) == request
+    assert conversion.attach_request(transmit_message(conversion.attach_message(request))) == request
 
 
 @given(detaches)
 def test_a_detach_survives_the_wire(request):
-    assert conversion.detach_request(sent(conversion.detach_message(request))) == request
+    assert conversion.detach_request(transmit_message(conversion.detach_message(request))) == request
 
 
 @given(events)
 def test_an_event_survives_the_wire(event):
-    assert conversion.event(sent(conversion.event_message(event))) == event
+    assert conversion.event(transmit_message(conversion.event_message(event))) == event
 
 
 def test_every_capability_of_the_contract_is_on_the_wire():

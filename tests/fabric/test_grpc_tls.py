@@ -98,7 +98,7 @@ async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
                 "tls://127.0.0.1:0",
                 name="test",
                 version="1",
-                configure=_taking(given),
+                configure=_make_credentials_recorder(given),
                 files=site.files,
             )
         )
@@ -106,7 +106,7 @@ async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
     assert [credentials.present_parts for credentials in given] == [("token",)]
 
 
-def _taking(given):
+def _make_credentials_recorder(given):
     async def take(credentials, tls):
         assert tls == contract.Tls()
         given.append(credentials)

@@ -143,7 +143,7 @@ def test_an_attach_by_model_takes_neither_a_slice_nor_what_is_carved(listed):
     assert judged == (errors.Code.RESOURCE_EXHAUSTED, Reason.NO_DEVICE)
 
 
-def _placed(**groups):
+def _make_inventory(**groups):
     """Return devices d1 and d3 of one model in these groups, and hosts in theirs."""
     devices = {
         name: dataclasses.replace(FREE, id=name, reach_groups=frozenset(groups.get(name, ())))
@@ -169,7 +169,7 @@ OUTSIDE = (errors.Code.FAILED_PRECONDITION, Reason.INCOMPATIBLE)
     ids=str,
 )
 def test_an_attach_outside_the_groups_of_the_device_is_refused(groups, fields, expected):
-    devices, hosts = _placed(**groups)
+    devices, hosts = _make_inventory(**groups)
     request = contract.AttachRequest(**{"request_id": "r", "host_id": "h1"} | fields)
     choose = judgement.free_port
     judged = outcome(lambda: judgement.attach(request, devices, hosts, busy=frozenset(), choose_port=choose))

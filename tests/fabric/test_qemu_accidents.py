@@ -12,18 +12,18 @@ from drawbar.fabric.qemu.adapter import QemuAdapter
 from drawbar.mocks.qemu import Guest
 
 
-def after(machine, command, then):
-    """Does something after the next command of that name."""
+def run_after(machine, command, then):
+    """Do something after the next command of that name."""
     execute = machine.execute
 
-    def meddling(name, arguments):
+    def execute_and_meddle(name, arguments):
         answer = execute(name, arguments)
         if name == command:
             machine.execute = execute
             then()
         return answer
 
-    machine.execute = meddling
+    machine.execute = execute_and_meddle
 
 
 async def test_an_attach_after_which_qemu_is_silent_says_that_nobody_knows(qemu_lab, calls):
@@ -35,13 +35,13 @@ async def test_an_attach_after_which_qemu_is_silent_says_that_nobody_knows(qemu_
 
     async with await QemuAdapter.connect(quick) as adapter:
         stumble.command, stumble.does, stumble.answer = "device_add", True, "perhaps"
-        after(machine, "device_add", fall_silent)
-        operation = await calls.attached(adapter, "edu-1")
+        run_after(machine, "device_add", fall_silent)
+        operation = await calls.attach_and_wait(adapter, "edu-1")
         assert operation.error is not None
         assert operation.side_effects_unknown
         # It did happen, and whoever looks sees it.
         assert (await calls.connection(adapter, "edu-1")).request_id == "r1"
-        assert (await calls.attached(adapter, "edu-1", request_id="r2")).succeeded
+        assert (await calls.attach_and_wait(adapter, "edu-1", request_id="r2")).succeeded
 
 
 async def test_a_detach_goes_on_when_qemu_was_silent_for_a_while(qemu_lab, calls):
@@ -49,7 +49,7 @@ async def test_a_detach_goes_on_when_qemu_was_silent_for_a_while(qemu_lab, calls
     stumble, machine = qemu_lab.stumbles["vm1"], qemu_lab.machines["vm1"]
     machine.guest, machine.release_seconds = Guest.PROMPT, 0.3
     async with await QemuAdapter.connect(quick) as adapter:
-        await calls.attached(adapter, "edu-1")
+        await calls.attach_and_wait(adapter, "edu-1")
         operation = await adapter.detach(calls.detach("edu-1"))
         stumble.command, stumble.hangs = "query-uuid", True
         while not operation.done:
@@ -65,8 +65,8 @@ async def test_a_device_that_somebody_plugged_in_under_our_id_a_moment_before_co
     adapter = await qemu_lab.connect()
     device = {"driver": "edu", "id": "drawbar.edu-1", "bus": "rp2"}
     # After the last look, with the note already there, through another socket.
-    after(machine, "object-add", lambda: machine.execute("device_add", device))
-    operation = await calls.attached(adapter, "edu-1")
+    run_after(machine, "object-add", lambda: machine.execute("device_add", device))
+    operation = await calls.attach_and_wait(adapter, "edu-1")
     assert operation.error is None
     assert (await calls.connection(adapter, "edu-1")).port_id == "rp2"
     assert machine.added == ["drawbar.edu-1"]
@@ -77,13 +77,13 @@ async def test_a_disk_goes_to_another_host_only_when_its_file_is_closed(qemu_lab
     machine = qemu_lab.machines["vm1"]
     machine.closing_seconds = 0.2
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "nvme-1")
+    await calls.attach_and_wait(adapter, "nvme-1")
     if by_the_guest:
         machine.power_off("drawbar.nvme-1")
     else:
-        assert (await calls.finished(adapter, await adapter.detach(calls.detach("nvme-1")))).succeeded
+        assert (await calls.wait_until_done(adapter, await adapter.detach(calls.detach("nvme-1")))).succeeded
         assert not machine.nodes
-    assert (await calls.attached(adapter, "nvme-1", "vm2", request_id="r2")).error is None
+    assert (await calls.attach_and_wait(adapter, "nvme-1", "vm2", request_id="r2")).error is None
 
 
 async def test_a_request_id_that_made_a_connection_is_good_for_no_detach(qemu_lab, calls):
@@ -100,7 +100,7 @@ async def test_a_machine_that_was_given_a_uuid_and_the_slot_of_a_device_are_list
     machine = qemu_lab.machines["vm1"]
     machine.uuid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "edu-1")
+    await calls.attach_and_wait(adapter, "edu-1")
     (host, other) = await adapter.hosts()
     assert host.identifiers == {"hostname": "vm1", "system-uuid": machine.uuid}
     assert other.identifiers == {"hostname": "vm2"}

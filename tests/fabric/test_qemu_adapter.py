@@ -42,7 +42,7 @@ async def test_a_device_goes_to_the_machines_that_have_a_port_of_its_kind(qemu_l
 
 async def test_what_qemu_was_told_is_all_gone_after_a_detach(qemu_lab, calls, eventually):
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "nvme-1", mark="m")
+    await calls.attach_and_wait(adapter, "nvme-1", mark="m")
     machine = qemu_lab.machines["vm1"]
     assert (set(machine.objects), len(machine.nodes)) == ({"drawbar.nvme-1.note"}, 1)
     operation = await adapter.detach(calls.detach("nvme-1"))
@@ -62,7 +62,7 @@ async def test_an_adapter_that_comes_later_knows_who_attached_what(qemu_lab, cal
     assert (await second.attach(calls.attach("nvme-1", mark="cluster-a"))).id == begun.id
     with pytest.raises(errors.AlreadyExists):
         await second.attach(calls.attach("edu-1"))
-    assert qemu_lab.added() == ["drawbar.nvme-1"]
+    assert qemu_lab.list_added_devices() == ["drawbar.nvme-1"]
 
 
 async def test_a_detach_that_an_earlier_adapter_began_is_taken_up(qemu_lab, calls):
@@ -74,7 +74,9 @@ async def test_a_detach_that_an_earlier_adapter_began_is_taken_up(qemu_lab, call
     await first.close()
     second = await qemu_lab.connect()
     assert (await calls.connection(second, "edu-1")).host_id == "vm1"
-    operation = await calls.finished(second, await second.detach(calls.detach("edu-1", request_id="d2")))
+    operation = await calls.wait_until_done(
+        second, await second.detach(calls.detach("edu-1", request_id="d2"))
+    )
     assert operation.succeeded
 
 
@@ -88,7 +90,7 @@ async def test_two_devices_at_once_get_two_ports(qemu_lab, calls):
     ports = {(await calls.connection(adapter, name)).port_id for name in ("edu-1", "edu-2")}
     assert ports == {"rp1", "rp2"}
     with pytest.raises(errors.ResourceExhausted) as caught:
-        await calls.attached(adapter, "nvme-1", request_id="r3")
+        await calls.attach_and_wait(adapter, "nvme-1", request_id="r3")
     assert (caught.value.reason, caught.value.host_id) == ("NO_FREE_PORT", "vm1")
 
 
@@ -98,36 +100,36 @@ async def test_a_port_that_somebody_else_filled_a_moment_ago_is_not_used(qemu_la
     # Between the judgement and the act, through another socket.
     execute, commands = machine.execute, []
 
-    def meddling(command, arguments):
+    def meddle_and_execute(command, arguments):
         if command == "query-uuid":
             commands.append(command)
             if len(commands) == 2:
                 execute("device_add", {"driver": "edu", "id": "stranger", "bus": "rp1"})
         return execute(command, arguments)
 
-    machine.execute = meddling
-    operation = await calls.attached(adapter, "edu-1")
+    machine.execute = meddle_and_execute
+    operation = await calls.attach_and_wait(adapter, "edu-1")
     assert operation.error.code is errors.Code.ABORTED
     assert operation.error.retryable
-    assert (await calls.attached(adapter, "edu-1", request_id="r2")).succeeded
+    assert (await calls.attach_and_wait(adapter, "edu-1", request_id="r2")).succeeded
     assert (await calls.connection(adapter, "edu-1")).port_id == "rp2"
 
 
 async def test_a_busy_guest_is_asked_again(qemu_lab, calls):
     machine = qemu_lab.machines["vm1"]
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "edu-1")
+    await calls.attach_and_wait(adapter, "edu-1")
     machine.busy = 2
-    assert (await calls.finished(adapter, await adapter.detach(calls.detach("edu-1")))).succeeded
+    assert (await calls.wait_until_done(adapter, await adapter.detach(calls.detach("edu-1")))).succeeded
 
 
 async def test_an_error_reply_is_no_proof_that_nothing_happened(qemu_lab, calls):
     adapter = await qemu_lab.connect()
     stumble = qemu_lab.stumbles["vm1"]
     stumble.command, stumble.does, stumble.answer = "device_add", True, "Something went wrong"
-    assert (await calls.attached(adapter, "edu-1")).succeeded
+    assert (await calls.attach_and_wait(adapter, "edu-1")).succeeded
     stumble.command, stumble.answer = "device_del", "Hot-unplug failed: guest is busy"
-    assert (await calls.finished(adapter, await adapter.detach(calls.detach("edu-1")))).succeeded
+    assert (await calls.wait_until_done(adapter, await adapter.detach(calls.detach("edu-1")))).succeeded
 
 
 @pytest.mark.parametrize("does", [True, False])
@@ -135,12 +137,12 @@ async def test_a_connection_that_breaks_in_an_attach_is_looked_at_again(qemu_lab
     adapter = await qemu_lab.connect()
     stumble = qemu_lab.stumbles["vm1"]
     stumble.command, stumble.does = "device_add", does
-    operation = await calls.attached(adapter, "edu-1")
+    operation = await calls.attach_and_wait(adapter, "edu-1")
     assert operation.succeeded is does
     assert (await calls.connection(adapter, "edu-1") is not None) is does
     if not does:
         assert operation.error.code is errors.Code.UNAVAILABLE
-        assert (await calls.attached(adapter, "edu-1", request_id="r2")).succeeded
+        assert (await calls.attach_and_wait(adapter, "edu-1", request_id="r2")).succeeded
 
 
 async def test_a_file_that_another_program_writes_to_is_told_and_the_node_it_cost_is_no_hindrance(
@@ -149,19 +151,19 @@ async def test_a_file_that_another_program_writes_to_is_told_and_the_node_it_cos
     adapter = await qemu_lab.connect()
     writers = qemu_lab.machines["vm1"].files.writers
     writers["/pool/nvme-1.img"] = None
-    operation = await calls.attached(adapter, "nvme-1")
+    operation = await calls.attach_and_wait(adapter, "nvme-1")
     assert (operation.error.code, operation.error.reason) == (errors.Code.FAILED_PRECONDITION, "IN_USE")
     writers.clear()
-    assert (await calls.attached(adapter, "nvme-1", request_id="r2")).succeeded
+    assert (await calls.attach_and_wait(adapter, "nvme-1", request_id="r2")).succeeded
 
 
 async def test_cxl_memory_comes_back_although_qemu_never_lets_go_of_it(qemu_lab, calls, eventually):
     adapter = await qemu_lab.connect()
     for number in range(3):
-        assert (await calls.attached(adapter, "mem-1", request_id=f"a{number}")).succeeded
+        assert (await calls.attach_and_wait(adapter, "mem-1", request_id=f"a{number}")).succeeded
         assert (await calls.connection(adapter, "mem-1")).port_id == "crp1"
         assert (
-            await calls.finished(
+            await calls.wait_until_done(
                 adapter, await adapter.detach(calls.detach("mem-1", request_id=f"d{number}"))
             )
         ).succeeded
@@ -170,21 +172,21 @@ async def test_cxl_memory_comes_back_although_qemu_never_lets_go_of_it(qemu_lab,
 async def test_a_guest_that_refuses_fails_the_detach(qemu_lab, calls):
     qemu_lab.machines["vm1"].guest = Guest.REFUSING
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "edu-1")
-    operation = await calls.finished(adapter, await adapter.detach(calls.detach("edu-1")))
+    await calls.attach_and_wait(adapter, "edu-1")
+    operation = await calls.wait_until_done(adapter, await adapter.detach(calls.detach("edu-1")))
     assert operation.error.reason == "GUEST_REFUSED"
     # Its earlier output is no answer to the next request.
     qemu_lab.machines["vm1"].guest, qemu_lab.machines["vm1"].release_seconds = Guest.PROMPT, 0.2
     assert (
-        await calls.finished(adapter, await adapter.detach(calls.detach("edu-1", request_id="d2")))
+        await calls.wait_until_done(adapter, await adapter.detach(calls.detach("edu-1", request_id="d2")))
     ).succeeded
 
 
 async def test_a_guest_that_never_answers_ends_the_detach_with_effects_unknown(qemu_lab, calls):
     qemu_lab.machines["vm1"].guest, qemu_lab.detach_seconds = Guest.SILENT, 0.2
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "edu-1")
-    operation = await calls.finished(adapter, await adapter.detach(calls.detach("edu-1")))
+    await calls.attach_and_wait(adapter, "edu-1")
+    operation = await calls.wait_until_done(adapter, await adapter.detach(calls.detach("edu-1")))
     assert (operation.error.code, operation.error.reason) == (errors.Code.DEADLINE_EXCEEDED, "GUEST_SILENT")
     assert operation.side_effects_unknown
     assert (await calls.connection(adapter, "edu-1")).host_id == "vm1"
@@ -194,7 +196,7 @@ async def test_a_device_that_the_guest_powered_off_itself_is_free_and_its_remain
     qemu_lab, calls, eventually
 ):
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "nvme-1")
+    await calls.attach_and_wait(adapter, "nvme-1")
     machine = qemu_lab.machines["vm1"]
     version = (await adapter.devices()).version
     async with adapter.watch(version) as events:
@@ -214,29 +216,29 @@ async def test_a_device_that_is_not_of_the_pool_makes_its_port_used(qemu_lab, ca
     assert states["rp1"] == (contract.PortState.USED, None)
     assert states["rp2"] == (contract.PortState.FREE, None)
     assert "uplink" not in states
-    await calls.attached(adapter, "edu-1")
+    await calls.attach_and_wait(adapter, "edu-1")
     assert (await calls.connection(adapter, "edu-1")).port_id == "rp2"
 
 
 async def test_a_model_that_this_qemu_does_not_have_is_told(qemu_lab, calls):
     qemu_lab.machines["vm1"].unknown = frozenset({"edu"})
     adapter = await qemu_lab.connect()
-    error = (await calls.attached(adapter, "edu-1")).error
+    error = (await calls.attach_and_wait(adapter, "edu-1")).error
     assert error.reason == "INCOMPATIBLE"
     assert "edu" in error.vendor["desc"]
 
 
 async def test_a_machine_that_stops_has_no_devices_and_its_ports_are_at_fault(qemu_lab, calls):
     adapter = await qemu_lab.connect()
-    await calls.attached(adapter, "edu-1")
+    await calls.attach_and_wait(adapter, "edu-1")
     await qemu_lab.stop("vm1")
     assert await calls.connection(adapter, "edu-1") is None
     host = next(host for host in await adapter.hosts() if host.id == "vm1")
     assert {port.state for port in host.ports} == {contract.PortState.FAULT}
     assert len(host.ports) == 3
     with pytest.raises(errors.Unavailable, match="does not run"):
-        await calls.attached(adapter, "edu-2", request_id="r2")
-    assert (await calls.attached(adapter, "edu-1", "vm2", request_id="r3")).succeeded
+        await calls.attach_and_wait(adapter, "edu-2", request_id="r2")
+    assert (await calls.attach_and_wait(adapter, "edu-1", "vm2", request_id="r3")).succeeded
 
 
 async def test_a_machine_that_comes_back_is_used_again(qemu_lab, calls):
@@ -244,7 +246,7 @@ async def test_a_machine_that_comes_back_is_used_again(qemu_lab, calls):
     await qemu_lab.stop("vm1")
     await adapter.devices()
     await qemu_lab.start("vm1")
-    assert (await calls.attached(adapter, "edu-1")).succeeded
+    assert (await calls.attach_and_wait(adapter, "edu-1")).succeeded
 
 
 async def test_a_socket_that_nobody_listens_on_is_a_stopped_machine(qemu_lab):
@@ -304,4 +306,4 @@ async def test_a_closed_adapter_says_so(qemu_lab, calls):
     with pytest.raises(errors.Unavailable, match="closed"):
         await adapter.devices()
     with pytest.raises(errors.Unavailable, match="closed"):
-        await calls.attached(adapter, "edu-1")
+        await calls.attach_and_wait(adapter, "edu-1")

@@ -52,8 +52,8 @@ def connect(tmp_path):
         client.close()
 
 
-async def answering(reader, writer, *answers):
-    """Greets, and answers command by command; `None` answers well."""
+async def answer_commands(reader, writer, *answers):
+    """Greet, and answer command by command; `None` answers well."""
     writer.write(HELLO)
     for answer in (None, *answers):
         asked = json.loads(await reader.readline())
@@ -103,7 +103,7 @@ async def test_errors_and_events_are_told_apart_from_answers(tmp_path, connect):
     async def converse(reader, writer):
         event = b'{"event": "DEVICE_DELETED", "data": {"device": "x"}}\n{"event": "RESET"}\n{"what": 1}\n'
         refusal = b'{"error": {"class": "GenericError", "desc": "no"}, "id": %d}\n'
-        await answering(reader, writer, event + refusal, b'{"id": %d}\n')
+        await answer_commands(reader, writer, event + refusal, b'{"id": %d}\n')
 
     async with peer(tmp_path / "qmp", converse):
         client = await connect()
@@ -140,7 +140,7 @@ async def test_a_client_that_closes_is_not_told_that_it_lost_anything(tmp_path, 
 async def test_a_flood_of_events_ends_the_connection_with_the_limit(tmp_path, connect):
     async def converse(reader, writer):
         flood = b'{"event": "RTC_CHANGE"}\n{"what": 1}\n' * 4000
-        await answering(reader, writer, flood + b'{"return": {}, "id": %d}\n')
+        await answer_commands(reader, writer, flood + b'{"return": {}, "id": %d}\n')
 
     async with peer(tmp_path / "qmp", converse):
         client = await connect()
@@ -152,7 +152,7 @@ async def test_a_flood_of_events_ends_the_connection_with_the_limit(tmp_path, co
 
 async def test_brackets_without_end_are_no_json(tmp_path, connect):
     async def converse(reader, writer):
-        await answering(reader, writer, b"[" * 100_000 + b"\n" + b'{"return": {}, "id": %d}\n')
+        await answer_commands(reader, writer, b"[" * 100_000 + b"\n" + b'{"return": {}, "id": %d}\n')
 
     async with peer(tmp_path / "qmp", converse):
         client = await connect()

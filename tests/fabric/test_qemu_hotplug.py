@@ -62,7 +62,7 @@ def test_nothing_is_tidied_that_is_attached_or_in_flight():
     assert hotplug.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (hotplug.RemoveObject(id="drawbar.c.note"),)
 
 
-def judged(request, devices, hosts, reserved=frozenset(), *, cxl=frozenset(), busy=frozenset()):
+def judge_attach(request, devices, hosts, reserved=frozenset(), *, cxl=frozenset(), busy=frozenset()):
     def choose_port(device, host):
         return ports.choose(host, reserved, cxl=device.id in cxl)
 
@@ -103,7 +103,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     request = contract.AttachRequest(request_id="r", device_id=device_id, host_id="vm1", mark="m")
     places_taken = frozenset(("vm1", name) for name in taken)
     try:
-        verdict = judged(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
+        verdict = judge_attach(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
     except errors.FabricError:
         return
     assert device_id not in busy
@@ -122,7 +122,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
 def test_a_port_that_an_attach_in_flight_has_is_passed_over():
     host = dataclasses.replace(HOST, ports=(EMPTY, sights.Port(id="rp2")))
     request = contract.AttachRequest(request_id="r", device_id="nvme-1", host_id="vm1")
-    verdict = judged(request, {"nvme-1": pool.device(NVME)}, {"vm1": host}, frozenset({("vm1", "rp1")}))
+    verdict = judge_attach(request, {"nvme-1": pool.device(NVME)}, {"vm1": host}, frozenset({("vm1", "rp1")}))
     assert verdict == judgement.Begin(device_id="nvme-1", port_id="rp2")
 
 
@@ -215,7 +215,7 @@ def test_a_stopped_host_is_no_place_and_a_model_finds_the_first_free_device():
     request = contract.AttachRequest(request_id="r", model="qemu-edu", host_id="vm1")
 
     def on_host(host, busy=frozenset(), wanted=request):
-        return judged(wanted, devices, {"vm1": host}, busy=busy)
+        return judge_attach(wanted, devices, {"vm1": host}, busy=busy)
 
     assert on_host(HOST, {"edu-1"}).device_id == "edu-2"
     with pytest.raises(errors.ResourceExhausted):

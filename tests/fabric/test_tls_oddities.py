@@ -77,7 +77,7 @@ async def serving(answer, context=None):
             task.cancel()
 
 
-async def refused(adapter, port, authority):
+async def expect_refusal(adapter, port, authority):
     mine = authority.issue_cert("client")
     credentials = contract.Credentials(
         authority=authority.cert_pem.bytes().decode(),
@@ -104,7 +104,7 @@ async def refused(adapter, port, authority):
 @pytest.mark.parametrize("adapter", [RedfishAdapter, GrpcAdapter])
 async def test_a_server_that_misuses_tls_is_given_up_in_time(adapter, misuse):
     async with serving(misuse) as port:
-        await refused(adapter, port, trustme.CA())
+        await expect_refusal(adapter, port, trustme.CA())
 
 
 @pytest.mark.parametrize("adapter", [RedfishAdapter, GrpcAdapter])
@@ -118,4 +118,4 @@ async def test_a_chain_of_certificates_beyond_any_use_is_not_followed(adapter, t
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "chain", tmp_path / "key")
     async with serving(silence, context) as port:
-        await refused(adapter, port, authority)
+        await expect_refusal(adapter, port, authority)

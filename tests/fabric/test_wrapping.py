@@ -70,7 +70,7 @@ class Listed:
         self.listings = []
         self._asked = asyncio.Event()
 
-    async def asked(self):
+    async def wait_until_asked(self):
         """Return once it is asked for another listing."""
         await self._asked.wait()
         self._asked.clear()
@@ -114,12 +114,12 @@ async def begin():
     """`await begin(adapter, fabric)`: begins a listing; returns its task once the fabric is asked."""
     async with asyncio.TaskGroup() as tasks:
 
-        async def begun(adapter, fabric):
+        async def begin_listing(adapter, fabric):
             listing = tasks.create_task(adapter.read(), name="listing")
-            await fabric.asked()
+            await fabric.wait_until_asked()
             return listing
 
-        yield begun
+        yield begin_listing
 
 
 async def test_the_end_of_one_listing_leaves_the_reports_of_another_alone(fabric, begin):
