@@ -27,8 +27,8 @@ class Cluster(clusters.Cluster):
         }
         return await self.create(kinds.POD, name, spec=spec)
 
-    async def allocated(self, name: str, *pods: Json) -> None:
-        """A claim as the scheduler leaves it, reserved for these pods."""
+    async def create_allocated_claim(self, name: str, *pods: Json) -> None:
+        """Create a claim as the scheduler leaves it, reserved for these pods."""
         await self.create(kinds.CLAIM, name, spec=SPEC, metadata={"finalizers": [PROTECTION]})
         reserved = [_consumer(pod) for pod in pods]
         await self.set_status(kinds.CLAIM, name, {"allocation": ALLOCATION, "reservedFor": reserved})
@@ -48,7 +48,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -> None:
     first = await cluster.pod("p1", resourceClaimName="c1")
     second = await cluster.pod("p2", resourceClaimName="c1")
-    await cluster.allocated("c1", first, second)
+    await cluster.create_allocated_claim("c1", first, second)
     await cluster.set_status(kinds.POD, "p1", {"phase": "Succeeded"})
     (claim,) = await cluster.until(
         kinds.CLAIM, lambda claims: len(claims[0]["status"].get("reservedFor", ())) == 1 and claims

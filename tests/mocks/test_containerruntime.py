@@ -77,13 +77,13 @@ def test_lists_are_filtered_by_id_state_and_labels(calls):
     first, two = sandbox(calls, app="a"), sandbox(calls, app="b")
     calls.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=two))
 
-    def listed(**chosen):
+    def list_ids(**chosen):
         request = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(**chosen))
         return [each.id for each in calls.ListPodSandbox(request).items]
 
-    assert listed(id=first) == [first]
-    assert listed(label_selector={"app": "b"}) == [two]
-    assert listed(state=cri.PodSandboxStateValue(state=cri.SANDBOX_READY)) == [first]
+    assert list_ids(id=first) == [first]
+    assert list_ids(label_selector={"app": "b"}) == [two]
+    assert list_ids(state=cri.PodSandboxStateValue(state=cri.SANDBOX_READY)) == [first]
 
 
 def test_what_is_gone_is_not_found(calls):

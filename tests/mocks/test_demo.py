@@ -58,12 +58,12 @@ class Demo:
         self.complaints = (await self.process.stderr.read()).decode()
         return await self.process.wait()
 
-    def named(self, name):
+    def find_events(self, name):
         return [event for event in self.events if event.get("event") == name]
 
     @property
     def pids(self):
-        return [event["pid"] for event in self.named("started") + self.named("restarted")]
+        return [event["pid"] for event in self.find_events("started") + self.find_events("restarted")]
 
 
 @contextlib.asynccontextmanager
@@ -99,8 +99,8 @@ def alive(pids):
     return running
 
 
-async def ended(pids):
-    """Returns when none of them runs; they are not our children, so there is nothing to wait for but the change."""
+async def wait_until_ended(pids):
+    """Return when none of them runs; they are not our children, so there is nothing to wait for but the change."""
     while alive(pids):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
@@ -108,7 +108,7 @@ async def ended(pids):
 def attaches_begun(running):
     """By device, how often the fabric began to attach it."""
     counts = {}
-    for entry in running.named("fabric"):
+    for entry in running.find_events("fabric"):
         if (entry["kind"], entry["state"]) == ("attach", "started"):
             counts[entry["device"]] = counts.get(entry["device"], 0) + 1
     return counts
@@ -121,13 +121,15 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     counts = {key: summary[key] for key in ("pods", "running", "detached", "leaked")}
     assert counts == {"pods": 4, "running": 4, "detached": 4, "leaked": 0}
     assert 0 <= summary["added_ms"]["p50"] <= summary["added_ms"]["p99"]
-    prepared = running.named("prepared")
+    prepared = running.find_events("prepared")
     assert {event["deviceClass"] for event in prepared} == {"gpu", "fpga", "nvme", "cxl-memory"}
     assert all(event["serial"] and event["cdi"] and event["node"] for event in prepared)
     for name in ("allocated", "attaching", "attached", "visible", "bound", "running", "released", "detached"):
-        assert sorted(event["pod"] for event in running.named(name)) == [f"demo-{n}" for n in range(1, 5)]
+        assert sorted(event["pod"] for event in running.find_events(name)) == [
+            f"demo-{n}" for n in range(1, 5)
+        ]
     assert sorted(attaches_begun(running).values()) == [1, 1, 1, 1]
-    names = [event["name"] for event in running.named("started")]
+    names = [event["name"] for event in running.find_events("started")]
     assert sorted(names) == sorted(
         ["apiserver", "fabric", "scheduler", "kubelet", "controller", "node-1", "node-2", "node-3"]
     )
@@ -166,7 +168,7 @@ async def test_pods_get_their_devices_through_a_redfish_service(folder, adapter)
         "redfish-composition": {"gpu", "fpga", "nvme", "cxl-memory", "accelerator"},
         "redfish-connections": {"cxl-memory"},
     }
-    assert {event["deviceClass"] for event in running.named("prepared")} == shown[adapter]
+    assert {event["deviceClass"] for event in running.find_events("prepared")} == shown[adapter]
     assert sorted(attaches_begun(running).values()) == [1] * 5
     assert not alive(running.pids)
     assert list(folder.iterdir()) == []
@@ -191,7 +193,7 @@ async def test_where_our_controller_allocates_the_demo_ends_as_everywhere(folder
         assert {*CLASSIC, "deleted", "released", "detached"} <= at.keys()
         # Both are of the pod: the order of what is seen in several objects is undefined.
         assert at["bound"] <= at["running"]
-    assert {event["device"] for event in running.named("attaching")} == {"gpu-1", "fpga-1"}
+    assert {event["device"] for event in running.find_events("attaching")} == {"gpu-1", "fpga-1"}
     assert sorted(attaches_begun(running).values()) == [1, 1]
     assert not alive(running.pids)
     assert list(folder.iterdir()) == []
@@ -200,14 +202,14 @@ async def test_where_our_controller_allocates_the_demo_ends_as_everywhere(folder
 async def test_node_daemons_killed_on_the_way_lose_no_device_and_no_pod(folder):
     async with demo(folder, *QUICK, "--attach-seconds", "1") as running:
         await running.until("ready")
-        daemons = {event["name"]: event["pid"] for event in running.named("started")}
+        daemons = {event["name"]: event["pid"] for event in running.find_events("started")}
         # One receives the attach only after its restart, the other has prepared devices to remember.
         await running.until("attaching")
         os.kill(daemons["node-1"], signal.SIGKILL)
         await running.until("prepared")
         os.kill(daemons["node-2"], signal.SIGKILL)
         assert await running.finish() == 0, running.events[-5:]
-    assert sorted(event["name"] for event in running.named("restarted")) == ["node-1", "node-2"]
+    assert sorted(event["name"] for event in running.find_events("restarted")) == ["node-1", "node-2"]
     summary = running.events[-1]["summary"]
     assert (summary["running"], summary["detached"], summary["leaked"]) == (4, 4, 0)
     assert sorted(attaches_begun(running).values()) == [1, 1, 1, 1]
@@ -220,10 +222,10 @@ async def test_a_killed_controller_attaches_nothing_twice_and_leaks_nothing(fold
     async with demo(folder, *QUICK, *slow) as running:
         await running.until("ready")
         await running.until(moment)
-        controller = next(event for event in running.named("started") if event["name"] == "controller")
+        controller = next(event for event in running.find_events("started") if event["name"] == "controller")
         os.kill(controller["pid"], signal.SIGKILL)
         assert await running.finish() == 0, running.events[-5:]
-    assert [event["name"] for event in running.named("restarted")] == ["controller"]
+    assert [event["name"] for event in running.find_events("restarted")] == ["controller"]
     assert sorted(attaches_begun(running).values()) == [1, 1, 1, 1]
     summary = running.events[-1]["summary"]
     assert (summary["running"], summary["detached"], summary["leaked"]) == (4, 4, 0)
@@ -250,13 +252,13 @@ async def test_children_do_not_outlive_a_killed_demo(folder):
         running.process.kill()
         await running.finish()
         async with asyncio.timeout(120):
-            await ended(running.pids)
+            await wait_until_ended(running.pids)
 
 
 async def test_a_double_that_dies_ends_the_demo_with_its_name_and_its_log(folder):
     async with demo(folder, *SMALL, "--attach-seconds", "5") as running:
         await running.until("attaching")
-        fabric = next(event for event in running.named("started") if event["name"] == "fabric")
+        fabric = next(event for event in running.find_events("started") if event["name"] == "fabric")
         os.kill(fabric["pid"], signal.SIGKILL)
         assert await running.finish() == 1
     [line] = running.complaints.splitlines()
@@ -272,7 +274,7 @@ async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
     slow = ("--attach-seconds", "4", "--deadline", "4")
     async with demo(folder, *SMALL, *slow) as running:
         assert await running.finish() == 1
-    sentences = [event["message"] for event in running.named("stuck")]
+    sentences = [event["message"] for event in running.find_events("stuck")]
     assert any("demo-1 (gpu, device rack-1/chassis-1/gpu-1" in sentence for sentence in sentences)
     assert any("it was not running within 4 s" in sentence for sentence in sentences)
     assert running.events[-1]["summary"]["running"] == 0

@@ -37,7 +37,7 @@ WHOLE_WAY = (
 )
 
 
-def after(*sightings, pods=("p",)):
+def make_views(*sightings, pods=("p",)):
     state = progress.begin(dict.fromkeys(pods, "gpu"))
     for at, sighting in enumerate(sightings):
         state = progress.seen(state, sighting, float(at))
@@ -45,7 +45,7 @@ def after(*sightings, pods=("p",)):
 
 
 def test_the_whole_way_of_a_device_is_told_with_the_time_of_each_step():
-    view = after(*WHOLE_WAY)["p"]
+    view = make_views(*WHOLE_WAY)["p"]
     assert view.steps == {
         Step.ALLOCATED: 1.0,
         Step.ATTACHING: 2.0,
@@ -68,13 +68,13 @@ def test_a_claim_that_is_allocated_after_the_attach_is_told_of_from_the_start_an
     waiting = progress.ClaimSeen(uid="c", pod="p", allocated=False)
     made = dataclasses.replace(ATTACHMENT, pool="rack/e", device="gpu-1", node="n1")
     there = dataclasses.replace(made, attached=True, visible=True)
-    begun = after(waiting, made)["p"]
+    begun = make_views(waiting, made)["p"]
     assert (begun.steps, begun.node, begun.pool, begun.device) == (
         {Step.ATTACHING: 1.0},
         *("n1", "rack/e", "gpu-1"),
     )
     # Of a claim that gives its device back, it is not forgotten what it went through.
-    view = after(waiting, made, there, CLAIM, progress.PodSeen(pod="p", node="n1"), waiting)["p"]
+    view = make_views(waiting, made, there, CLAIM, progress.PodSeen(pod="p", node="n1"), waiting)["p"]
     assert view.steps == {
         Step.ATTACHING: 1.0,
         Step.ATTACHED: 2.0,
@@ -88,7 +88,7 @@ def test_a_claim_that_is_allocated_after_the_attach_is_told_of_from_the_start_an
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_sightings_that_overtake_each_other_lose_nothing(order):
     sightings = [CLAIM, ATTACHMENT, progress.PodSeen(pod="p", node="n1")]
-    view = after(*(sightings[index] for index in order))["p"]
+    view = make_views(*(sightings[index] for index in order))["p"]
     assert view.steps == {
         Step.ALLOCATED: float(order.index(0)),
         Step.ATTACHING: float(order.index(1)),
@@ -98,8 +98,8 @@ def test_sightings_that_overtake_each_other_lose_nothing(order):
 
 @pytest.mark.parametrize("index", range(len(WHOLE_WAY)))
 def test_what_is_seen_again_keeps_its_first_time(index):
-    once = after(*WHOLE_WAY[: index + 1])["p"]
-    again = after(*WHOLE_WAY[: index + 1], *WHOLE_WAY[max(0, index - 1) : index + 1])["p"]
+    once = make_views(*WHOLE_WAY[: index + 1])["p"]
+    again = make_views(*WHOLE_WAY[: index + 1], *WHOLE_WAY[max(0, index - 1) : index + 1])["p"]
     # A disappearance counts from its last sighting: it might have come back between.
     assert {**again.steps, Step.DETACHED: 0} == {**once.steps, Step.DETACHED: 0}
 
@@ -121,12 +121,12 @@ def test_what_is_seen_again_keeps_its_first_time(index):
     ],
 )
 def test_a_device_is_back_when_the_fabric_says_so_and_no_attachment_is_left(extra, detached):
-    view = after(CLAIM, ATTACHMENT, progress.AttachmentGone(claim_uid="c"), *extra)["p"]
+    view = make_views(CLAIM, ATTACHMENT, progress.AttachmentGone(claim_uid="c"), *extra)["p"]
     assert (Step.DETACHED in view.steps) is detached
 
 
 def test_a_claim_that_gets_another_device_begins_anew():
-    view = after(
+    view = make_views(
         CLAIM, dataclasses.replace(CLAIM, attached=True), dataclasses.replace(CLAIM, device="gpu-2")
     )["p"]
     assert view.steps == {Step.ALLOCATED: 2.0}
@@ -140,11 +140,11 @@ def test_a_failed_attach_and_a_later_one_count_only_the_later_ones_time():
         journal(10.0, operation="2"),
         journal(10.5, operation="2", finished=True),
     ]
-    assert after(CLAIM, ATTACHMENT, *entries)["p"].attach_seconds == 0.5
+    assert make_views(CLAIM, ATTACHMENT, *entries)["p"].attach_seconds == 0.5
 
 
 def test_pods_that_are_not_ours_are_not_shown():
-    views = after(
+    views = make_views(
         progress.PodSeen(pod="stranger", running=True),
         dataclasses.replace(CLAIM, uid="d", pod="stranger"),
     )
@@ -154,6 +154,6 @@ def test_pods_that_are_not_ours_are_not_shown():
 
 def test_two_pods_are_kept_apart():
     other = dataclasses.replace(CLAIM, uid="d", pod="q", device="nvme-1")
-    views = after(CLAIM, other, dataclasses.replace(other, attached=True), pods=("p", "q"))
+    views = make_views(CLAIM, other, dataclasses.replace(other, attached=True), pods=("p", "q"))
     assert views["p"].steps == {Step.ALLOCATED: 0.0}
     assert views["q"].steps == {Step.ALLOCATED: 1.0, Step.ATTACHED: 2.0}

@@ -21,7 +21,7 @@ CONNECTED = dataclasses.replace(WANTED, slot="1")
 FOUND = progress.KernelSaw(slot="1", address="0000:01:00.0")
 
 
-def after(*sightings):
+def make_view(*sightings):
     state = progress.begin({"p": "nvme"})
     for at, sighting in enumerate(sightings):
         state = progress.seen(state, sighting, float(at))
@@ -42,21 +42,23 @@ def after(*sightings):
     ],
 )
 def test_the_kernel_has_seen_a_device_when_it_announced_one_in_its_slot(sightings, seen):
-    view = after(*sightings)
+    view = make_view(*sightings)
     assert view.steps.get(Step.SEEN) == seen
     assert view.address == ("0000:01:00.0" if seen is not None else "")
 
 
 def test_what_comes_into_the_slot_later_does_not_change_the_time():
-    before = after(CLAIM, WANTED, CONNECTED, FOUND)
-    later = after(CLAIM, WANTED, CONNECTED, FOUND, progress.AttachmentGone(claim_uid="c"), FOUND)
+    before = make_view(CLAIM, WANTED, CONNECTED, FOUND)
+    later = make_view(CLAIM, WANTED, CONNECTED, FOUND, progress.AttachmentGone(claim_uid="c"), FOUND)
     assert later.steps == before.steps
 
 
 def test_a_container_that_has_read_is_a_step_with_what_it_read():
-    view = after(progress.ContentRead(pod="p", content="disk 0"), progress.ContentRead(pod="q", content="no"))
+    view = make_view(
+        progress.ContentRead(pod="p", content="disk 0"), progress.ContentRead(pod="q", content="no")
+    )
     assert (view.steps, view.content) == ({Step.READ: 0.0}, "disk 0")
-    assert after(CLAIM, progress.ContentRead(pod="p", content="disk 0")).content == "disk 0"
+    assert make_view(CLAIM, progress.ContentRead(pod="p", content="disk 0")).content == "disk 0"
 
 
 WAY = {step: float(number) for number, step in enumerate(Step)}
@@ -191,7 +193,7 @@ class Stage:
                 yield World(api, self._folder, self._read)
 
 
-async def shown(folder, read, *, deadline_seconds=60.0):
+async def run_demonstration(folder, read, *, deadline_seconds=60.0):
     """Return whether the demonstration succeeded, and its output."""
     screen = Told()
     options = demonstration.Options(deadline_seconds=deadline_seconds)
@@ -204,7 +206,7 @@ async def test_a_container_that_reads_something_else_ends_the_demo_with_that_one
         raise cluster.ClusterError(f"the container of {view.pod} read something else")
 
     with pytest.raises(cluster.ClusterError, match="container of demo-1 read something else"):
-        await shown(tmp_path, read)
+        await run_demonstration(tmp_path, read)
 
 
 async def test_a_container_that_never_reads_is_named_when_the_deadline_passes(tmp_path):
@@ -212,7 +214,7 @@ async def test_a_container_that_never_reads_is_named_when_the_deadline_passes(tm
         await asyncio.get_running_loop().create_future()
 
     # It may not run by then on a busy machine: either way it was not read.
-    good, screen = await shown(tmp_path, read, deadline_seconds=1.0)
+    good, screen = await run_demonstration(tmp_path, read, deadline_seconds=1.0)
     assert not good
     assert screen.whole.read == 0
     assert any(sentence.startswith("demo-1 (nvme) ") for sentence in screen.stuck_sentences)

@@ -221,7 +221,7 @@ def test_a_kept_cluster_is_looked_at_with_drawbars_own_verbs_first(monkeypatch, 
     assert not any("export PATH" in line for line in screens.hints(where))
 
 
-def kept(control):
+def list_hint_commands(control):
     """Return the commands of a kept cluster, as words."""
     where = stages.Whereabouts(
         kubeconfig=Path("/tmp/d/admin"),
@@ -236,8 +236,8 @@ def kept(control):
 
 @pytest.mark.parametrize("control", [Path("/tmp/drawbar-12345678/control.sock"), None])
 def test_each_of_drawbars_commands_for_a_kept_cluster_is_understood(control):
-    for words in kept(control):
+    for words in list_hint_commands(control):
         assert main.parser(words[1:]).parse_args(words[1:])
-    told = [words[words.index("--tell") + 1 :] for words in kept(control) if "--tell" in words]
+    told = [words[words.index("--tell") + 1 :] for words in list_hint_commands(control) if "--tell" in words]
     assert len(told) == (2 if control else 0)
     assert all(commands.parse(commands.from_words(words)) for words in told)

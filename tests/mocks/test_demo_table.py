@@ -20,8 +20,8 @@ SEEN = progress.View(
 )
 
 
-def shown(monkeypatch, columns, *, stuck=()):
-    """What is on the screen after two steps of one of two pods."""
+def draw_table(monkeypatch, columns, *, stuck=()):
+    """Return what is on the screen after two steps of one of two pods."""
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -35,7 +35,7 @@ def shown(monkeypatch, columns, *, stuck=()):
 
 
 def test_a_wide_terminal_gets_a_column_per_step_counted_from_the_pods_creation(monkeypatch):
-    lines = shown(monkeypatch, 150)
+    lines = draw_table(monkeypatch, 150)
     assert lines[0].split()[4:] == [step.value for step in progress.SIMULATED if step is not Step.DELETED]
     assert lines[1].split()[:6] == ["demo-1", "gpu", "node-2", "gpu-1", "0.25", "0.50"]
     assert "48-b0-2d-00-00-00-00-01" in lines[2]
@@ -45,13 +45,13 @@ def test_a_wide_terminal_gets_a_column_per_step_counted_from_the_pods_creation(m
 
 @pytest.mark.parametrize("columns", [70, 80, 100])
 def test_a_narrow_terminal_gets_the_last_step_and_no_line_is_wrapped(monkeypatch, columns):
-    lines = shown(monkeypatch, columns)
+    lines = draw_table(monkeypatch, columns)
     assert lines[1].split() == ["demo-1", "gpu", "node-2", "gpu-1", "attaching", "0.50", "s"]
     assert lines[3].split()[:2] == ["demo-2", "nvme"]
     assert all(len(line) <= columns for line in lines[:3])
 
 
 def test_what_is_stuck_stands_above_and_the_summary_below(monkeypatch):
-    lines = shown(monkeypatch, 150, stuck=["demo-2 is stuck"])
+    lines = draw_table(monkeypatch, 150, stuck=["demo-2 is stuck"])
     assert lines[0] == "demo-2 is stuck"
     assert "0 of 1 pods ran" in lines[-1]

@@ -15,12 +15,12 @@ DEVICE = ("drawbar.dev", "pool", "a")
 RULE_UID = "rule-1"
 
 
-def at(seconds):
+def make_timestamp(seconds):
     return (T + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def taint(key="broken", effect="NoExecute", added=0, **extra):
-    return {"key": key, "effect": effect, "timeAdded": at(added), **extra}
+    return {"key": key, "effect": effect, "timeAdded": make_timestamp(added), **extra}
 
 
 def slice_(*taints, generation=1, name="s1", device="a"):
@@ -59,7 +59,12 @@ def rule(selector=(), effect="NoExecute", added=0, conditions=(), generation=1, 
     if selector is not None:
         spec["deviceSelector"] = dict(selector)
     body = {
-        "metadata": {"name": uid, "uid": uid, "generation": generation, "creationTimestamp": at(-100)},
+        "metadata": {
+            "name": uid,
+            "uid": uid,
+            "generation": generation,
+            "creationTimestamp": make_timestamp(-100),
+        },
         "spec": spec,
         "status": {"conditions": list(conditions)},
     }
@@ -195,7 +200,7 @@ def condition(reason, message="", status="False", since=0, generation=1):
         "status": status,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": at(since),
+        "lastTransitionTime": make_timestamp(since),
         "observedGeneration": generation,
     }
 
@@ -273,7 +278,7 @@ def test_the_condition_says_how_far_the_eviction_is(effect, findings, status, re
         reason,
         message,
     )
-    assert (condition.observed_generation, condition.last_transition_time) == (1, at(0))
+    assert (condition.observed_generation, condition.last_transition_time) == (1, make_timestamp(0))
 
 
 def test_a_condition_that_says_nothing_new_is_not_written():
@@ -282,7 +287,7 @@ def test_a_condition_that_says_nothing_new_is_not_written():
     assert progress.condition(rule(conditions=held, generation=2), progress.Findings(), now=T) is not None
 
 
-def filled():
+def make_board():
     filled_board = board.Board()
     filled_board.slice_changed(None, slice_())
     filled_board.claim_changed(None, claim())
@@ -290,7 +295,7 @@ def filled():
 
 
 def test_a_slice_without_news_touches_no_claim():
-    filled_board = filled()
+    filled_board = make_board()
     assert filled_board.slice_changed(slice_(), slice_(taint(effect="NoSchedule"))) == ()
     assert [touched.metadata.name for touched in filled_board.slice_changed(slice_(), slice_(taint()))] == [
         "c1"
@@ -299,7 +304,7 @@ def test_a_slice_without_news_touches_no_claim():
 
 
 def test_a_taint_that_goes_with_its_slice_or_its_rule_evicts_nobody_any_more():
-    filled_board = filled()
+    filled_board = make_board()
     filled_board.slice_changed(slice_(), slice_(taint()))
     filled_board.rule_changed(None, rule())
     assert filled_board.eviction_of(pod("c1")) == plan.Eviction(when=T, rules=frozenset({RULE_UID}))
@@ -310,7 +315,7 @@ def test_a_taint_that_goes_with_its_slice_or_its_rule_evicts_nobody_any_more():
 
 
 def test_a_claim_is_forgotten_with_its_allocation():
-    filled_board = filled()
+    filled_board = make_board()
     filled_board.rule_changed(None, rule())
     bare = msgspec.structs.replace(claim(), status={})
     assert filled_board.claim_changed(claim(), bare) == (claim(), bare)
@@ -318,10 +323,10 @@ def test_a_claim_is_forgotten_with_its_allocation():
 
 
 def test_a_preview_counts_whom_the_rule_would_evict():
-    filled_board = filled()
+    filled_board = make_board()
     preview = rule(effect="None")
     filled_board.rule_changed(None, preview)
-    going = pod("c1", uid="pod-2", deletion_timestamp=at(0))
+    going = pod("c1", uid="pod-2", deletion_timestamp=make_timestamp(0))
     assert filled_board.eviction_of(pod("c1")) is None
     assert filled_board.pending(preview, [pod("c1"), going]) == (pod("c1"),)
     assert plan.selection(preview, filled_board.slices, filled_board.claims.values()) == plan.Selection(

@@ -20,8 +20,8 @@ def limit(name="broken", rate=None, usual=rates.USUAL, **since):
     return rates.Limit(taint=driver_limit.taint, per_second=driver_limit.per_second, **since)
 
 
-def gone(limiters, limits, seconds):
-    """How many pods go within that time when as many as can be are waiting."""
+def count_evictions(limiters, limits, seconds):
+    """Return how many pods go within that time when as many as can be are waiting."""
     total, at = 0, 0.0
     while at <= seconds:
         pause = limiters.pause(limits, T + datetime.timedelta(seconds=at))
@@ -32,12 +32,12 @@ def gone(limiters, limits, seconds):
 
 @pytest.mark.parametrize(("rate", "expected"), [(None, 10 + 10 * 4), (2, 10 + 2 * 4), (100, 10 + 100 * 4)])
 def test_the_first_ten_go_at_once_and_the_others_at_the_rate_of_the_taint(rate, expected):
-    assert gone(rates.Rates(), [limit(rate=rate)], 4) == pytest.approx(expected, abs=1)
+    assert count_evictions(rates.Rates(), [limit(rate=rate)], 4) == pytest.approx(expected, abs=1)
 
 
 def test_a_pod_with_several_reasons_goes_as_the_fastest_of_them_lets_it():
     both = [limit("slow", 1), limit("fast", 50)]
-    assert gone(rates.Rates(), both, 4) == pytest.approx(10 + 10 + 50 * 4 + 4, abs=2)
+    assert count_evictions(rates.Rates(), both, 4) == pytest.approx(10 + 10 + 50 * 4 + 4, abs=2)
 
 
 def test_taints_have_limiters_of_their_own_and_a_reason_that_is_not_due_lets_nobody_go():
@@ -89,10 +89,10 @@ async def world(api, profile):
         }
         await api.create(kinds.SLICE, body | {"spec": spec}, into=dict)
     for name in names:
-        await running(api, name)
+        await create_running_pod(api, name)
 
 
-async def running(api, name):
+async def create_running_pod(api, name):
     spec = {
         "containers": [{"name": "main", "image": "none"}],
         "resourceClaims": [{"name": "one", "resourceClaimName": name}],
@@ -134,7 +134,7 @@ async def test_the_eviction_double_honours_the_rate_where_there_is_one(tmp_path,
             assert await discovery.eviction_rates(api) == limited
             await world(api, profile)
 
-            async def leaving():
+            async def list_terminating_pods():
                 listing = await api.list_all(kinds.POD, into=dict, namespace="default")
                 return {
                     pod["metadata"]["name"]
@@ -144,10 +144,10 @@ async def test_the_eviction_double_honours_the_rate_where_there_is_one(tmp_path,
 
             async with eviction.serving(connection, clock=clock):
                 first = rates.BURST if limited else PODS
-                await waiting.until(leaving, lambda names: len(names) >= first)
+                await waiting.until(list_terminating_pods, lambda names: len(names) >= first)
                 # Whatever was due before this one has been looked at by then.
-                await running(api, "last")
-                await waiting.until(leaving, lambda names: "last" in names)
-                assert len(await leaving()) == first + 1
+                await create_running_pod(api, "last")
+                await waiting.until(list_terminating_pods, lambda names: "last" in names)
+                assert len(await list_terminating_pods()) == first + 1
                 clock.now += datetime.timedelta(seconds=PODS)
-                await waiting.until(leaving, lambda names: len(names) == PODS + 1)
+                await waiting.until(list_terminating_pods, lambda names: len(names) == PODS + 1)

@@ -38,8 +38,8 @@ class World(clusters.Cluster):
         spec = {"taint": {**BROKEN, "effect": effect}, "deviceSelector": selector or {}}
         return await self.create(RULE, name, spec=spec)
 
-    async def running(self, name, *tolerations):
-        """A bound pod with an allocated claim that is reserved for it."""
+    async def create_running_pod(self, name, *tolerations):
+        """Create a bound pod with an allocated claim that is reserved for it."""
         uses = [{"name": "gpu", "resourceClaimName": name}]
         spec = {
             "containers": [{"name": "main", "image": "none"}],
@@ -59,7 +59,7 @@ class World(clusters.Cluster):
         await self.set_status(kinds.CLAIM, name, status)
         return pod
 
-    async def leaving(self, name):
+    async def wait_until_terminating(self, name):
         return await self.until(
             kinds.POD,
             lambda pods: [
@@ -88,7 +88,7 @@ class World(clusters.Cluster):
             kinds.EVENT, lambda events: [event for event in events if event["note"] == note]
         )
 
-    def evicting(self, **times):
+    def run_eviction(self, **times):
         return eviction.serving(self.connection, eviction.Settings(**times), clock=self.clock)
 
 
@@ -100,10 +100,10 @@ async def world(tmp_path):
 
 async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
     await world.pool()
-    await world.running("p1")
-    async with world.evicting():
+    await world.create_running_pod("p1")
+    async with world.run_eviction():
         await world.taint(BROKEN)
-        (pod,) = await world.leaving("p1")
+        (pod,) = await world.wait_until_terminating("p1")
         (event,) = await world.event("Marking for deletion")
     (condition,) = [entry for entry in pod["status"]["conditions"] if entry["type"] == "DisruptionTarget"]
     assert (condition["status"], condition["reason"], condition["message"]) == (
@@ -118,9 +118,9 @@ async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
 async def test_it_works_where_there_are_no_rules(tmp_path):
     async with clusters.serving(tmp_path, World, profile="1.36") as world:
         await world.pool(BROKEN)
-        await world.running("p1")
-        async with world.evicting():
-            await world.leaving("p1")
+        await world.create_running_pod("p1")
+        async with world.run_eviction():
+            await world.wait_until_terminating("p1")
 
 
 async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
@@ -128,10 +128,10 @@ async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
     await world.pool(BROKEN)
     await world.rule("all")
     for name, seconds in (("patient", 3600), ("curt", 0)):
-        await world.running(name, {**toleration, "tolerationSeconds": seconds})
-    await world.running("stoic", toleration)
-    async with world.evicting(status_seconds=0):
-        await world.leaving("curt")
+        await world.create_running_pod(name, {**toleration, "tolerationSeconds": seconds})
+    await world.create_running_pod("stoic", toleration)
+    async with world.run_eviction(status_seconds=0):
+        await world.wait_until_terminating("curt")
         # Before the curt one went they were two, and that may still be what is written.
         await world.condition("all", "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace.")
         world.clock.now += datetime.timedelta(hours=1)
@@ -144,7 +144,7 @@ async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
             into=dict,
             namespace="default",
         )
-        await world.leaving("patient")
+        await world.wait_until_terminating("patient")
         await world.condition("all", "Completed")
     pods = await world.api.list_all(kinds.POD, into=dict, namespace="default")
     assert [
@@ -155,8 +155,8 @@ async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
 async def test_a_taint_that_goes_in_time_cancels_the_eviction(world):
     await world.pool()
     patience = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
-    await world.running("p1", patience)
-    async with world.evicting():
+    await world.create_running_pod("p1", patience)
+    async with world.run_eviction():
         await world.taint(BROKEN)
         await world.taint()
         await world.event("Cancelling deletion")
@@ -164,23 +164,23 @@ async def test_a_taint_that_goes_in_time_cancels_the_eviction(world):
 
 async def test_an_unreserved_claim_evicts_nobody_and_a_later_reservation_does(world):
     await world.pool(BROKEN)
-    pod = await world.running("p1")
+    pod = await world.create_running_pod("p1")
     await world.set_status(kinds.CLAIM, "p1", {"reservedFor": None})
     await world.rule("all")
-    async with world.evicting():
+    async with world.run_eviction():
         await world.condition("all", "NotStarted")
         reserved = {"resource": "pods", "name": "p1", "uid": pod["metadata"]["uid"]}
         assert not (await world.api.list_all(kinds.EVENT, into=dict)).items
         await world.set_status(kinds.CLAIM, "p1", {"reservedFor": [reserved]})
-        await world.leaving("p1")
+        await world.wait_until_terminating("p1")
 
 
 async def test_a_rule_previews_with_none_and_then_evicts(world):
     # The API server's own clock says since when a changed taint counts.
     world.clock.now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     await world.pool()
-    await world.running("p1")
-    async with world.evicting(status_seconds=0):
+    await world.create_running_pod("p1")
+    async with world.run_eviction(status_seconds=0):
         await world.rule("chassis", effect="None", selector={"pool": "chassis-1"})
         preview = await world.condition("chassis", "NoEffect")
         assert preview["status"] == "False"
@@ -189,24 +189,24 @@ async def test_a_rule_previews_with_none_and_then_evicts(world):
         )
         change = {"spec": {"taint": {"effect": "NoExecute"}}}
         await world.api.patch(RULE, "chassis", change, content=client.Patch.MERGE, into=dict)
-        await world.leaving("p1")
+        await world.wait_until_terminating("p1")
         done = await world.condition("chassis", "Completed")
         assert done["message"] == "1 pod evicted since starting the controller."
         assert done["observedGeneration"] == 2
 
 
 async def test_a_rule_that_does_not_evict_says_so(world):
-    async with world.evicting():
+    async with world.run_eviction():
         await world.rule("gentle", effect="NoSchedule")
         assert (await world.condition("gentle", "OtherEffect"))["status"] == "False"
 
 
 async def test_a_status_is_written_under_one_manager_and_not_again_for_the_same_words(world):
-    async with world.evicting(status_seconds=0):
+    async with world.run_eviction(status_seconds=0):
         await world.rule("all")
         await world.condition("all", "NotStarted")
         rule = await world.api.read(RULE, "all", into=dict)
-    async with world.evicting(status_seconds=0):
+    async with world.run_eviction(status_seconds=0):
         await world.rule("other")
         await world.condition("other", "NotStarted")
     again = await world.api.read(RULE, "all", into=dict)

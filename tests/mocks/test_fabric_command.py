@@ -34,7 +34,7 @@ def config(tmp_path):
     return path
 
 
-def parsed(*arguments):
+def parse_arguments(*arguments):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     return parser.parse_args(arguments)
@@ -125,7 +125,7 @@ async def test_over_the_network_it_serves_those_who_show_a_certificate(tmp_path,
 )
 async def test_certificates_go_with_an_address_of_this_machine(config, options, words):
     with pytest.raises(mock_errors.UsageError, match=words):
-        await command.serve(parsed("--config", str(config), *options))
+        await command.serve(parse_arguments("--config", str(config), *options))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_what_a_user_gets_wrong_ends_in_a_sentence_and_not_in_a_traceback(
     tmp_path, config, capsys, caplog, changes, words
 ):
     options = {"--config": str(config), "--listen": f"unix:{tmp_path}/f.sock", **changes}
-    assert await command.serve(parsed(*(word for pair in options.items() for word in pair))) == 1
+    assert await command.serve(parse_arguments(*(word for pair in options.items() for word in pair))) == 1
     assert capsys.readouterr().out == ""
     # The program's log is what the user sees on stderr.
     (complaint,) = [record for record in caplog.records if record.levelname == "ERROR"]
@@ -185,7 +185,7 @@ class Output(io.StringIO):
 
 
 async def test_cancelling_ends_it_too(tmp_path, config, monkeypatch):
-    arguments = parsed("--config", str(config), "--listen", f"unix:{tmp_path}/f.sock")
+    arguments = parse_arguments("--config", str(config), "--listen", f"unix:{tmp_path}/f.sock")
     output = Output()
     monkeypatch.setattr(sys, "stdout", output)
     async with asyncio.TaskGroup() as tasks:

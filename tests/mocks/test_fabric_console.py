@@ -254,12 +254,12 @@ async def test_a_fabric_can_end_while_its_manager_is_silent():
     async with asyncio.TaskGroup() as tasks:
         async with fabric_with() as fabric:
             fabric.console.pause()
-            call = tasks.create_task(refused(fabric.hosts()))
+            call = tasks.create_task(catch_error(fabric.hosts()))
             await asyncio.sleep(0)
         assert isinstance(await call, errors.Unavailable)
 
 
-async def refused(call):
+async def catch_error(call):
     with pytest.raises(errors.FabricError) as caught:
         await call
     return caught.value
@@ -268,7 +268,7 @@ async def refused(call):
 async def test_faults_can_be_added_and_cleared_while_it_runs():
     async with fabric_with() as fabric:
         fabric.console.add_fault(faults.Refuse(method="hosts", times=None))
-        assert isinstance(await refused(fabric.hosts()), errors.Unavailable)
+        assert isinstance(await catch_error(fabric.hosts()), errors.Unavailable)
         fabric.console.clear_faults()
         await fabric.hosts()
         with pytest.raises(errors.InvalidArgument, match="no enclosure has"):

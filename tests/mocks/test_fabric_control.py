@@ -154,16 +154,22 @@ def test_words_that_are_no_command_are_told_in_a_sentence(words, complaint):
         commands.from_words(words)
 
 
-def parsed(*words):
+def parse_arguments(*words):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     return parser.parse_args([str(word) for word in words])
 
 
 async def test_the_command_tells_and_prints_the_answer(fabric, endpoint, capsys):
-    assert await command.serve(parsed("--control", endpoint, "--tell", "foreign-attach", "d1", "h1")) == 0
+    assert (
+        await command.serve(parse_arguments("--control", endpoint, "--tell", "foreign-attach", "d1", "h1"))
+        == 0
+    )
     assert json.loads(capsys.readouterr().out) == {"ok": True}
-    assert await command.serve(parsed("--control", endpoint, "--tell", "foreign-attach", "d1", "h1")) == 1
+    assert (
+        await command.serve(parse_arguments("--control", endpoint, "--tell", "foreign-attach", "d1", "h1"))
+        == 1
+    )
     assert json.loads(capsys.readouterr().out)["reason"] == "IN_USE"
 
 
@@ -178,12 +184,12 @@ async def test_the_command_tells_and_prints_the_answer(fabric, endpoint, capsys)
 )
 async def test_what_a_user_gets_wrong_is_told_in_a_sentence(words, complaint):
     with pytest.raises(mock_errors.UsageError, match=complaint):
-        await command.serve(parsed(*words))
+        await command.serve(parse_arguments(*words))
 
 
 def test_the_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
-        parsed("--help")
+        parse_arguments("--help")
     reported = capsys.readouterr().out
     assert all(commands.usage(kind) in reported for kind in commands.COMMANDS)
     assert "add-device ENCLOSURE DEVICE" in reported

@@ -22,7 +22,7 @@ def tree(tmp_path):
     return SysfsTree.create(tmp_path / "sys", slots=2)
 
 
-def seen(tree, serial="SN1"):
+def find_card(tree, serial="SN1"):
     return reader.read(tree.root).by_serial(serial)
 
 
@@ -42,20 +42,20 @@ async def test_a_device_that_is_attached_and_not_seen_on_the_host(tree, how, pre
     fault = {"effect": "appear", "device": "d1", **how}
     async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
         assert (await fabric.attach(attach())).succeeded
-        assert seen(tree) is None
+        assert find_card(tree) is None
         slot = reader.read(tree.root).slots[0]
         assert (slot.present, slot.powered) == (present, powered)
         await fabric.detach(detach())
         assert tree.attached() == {}
         await fabric.attach(attach(request_id="again"))
-        assert seen(tree).slot == "1"
+        assert find_card(tree).slot == "1"
 
 
 async def test_a_device_can_be_at_another_address(tree):
     fault = {"effect": "appear", "address": "0000:77:00.0"}
     async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
         await fabric.attach(attach())
-        assert seen(tree).address == "0000:77:00.0"
+        assert find_card(tree).address == "0000:77:00.0"
 
 
 async def test_a_late_device_appears_only_if_it_is_still_attached(tree):

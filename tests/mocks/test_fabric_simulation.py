@@ -40,7 +40,7 @@ async def fabric_with(**changes):
         yield fabric
 
 
-async def finished(fabric, operation):
+async def wait_until_done(fabric, operation):
     """Return the operation once the watch reports it as done."""
     async with asyncio.timeout(120), fabric.watch((await fabric.devices()).version) as events:
         async for _ in events:
@@ -87,7 +87,7 @@ async def test_an_abandoned_call_still_attaches():
         await asyncio.wait({task})
         operation = await fabric.operation(request_id="a-d1-h1")
         if not operation.done:
-            operation = await finished(fabric, operation)
+            operation = await wait_until_done(fabric, operation)
         assert operation.succeeded
 
 
@@ -270,7 +270,7 @@ async def test_an_operation_in_flight_is_resumed_after_a_restart(tmp_path, tree)
         operation = await fabric.attach(attach("d1"))
     assert tree.attached() == {}
     async with fabric_with(state=tmp_path / "s", hosts=hosts) as fabric:
-        resumed = await finished(fabric, operation)
+        resumed = await wait_until_done(fabric, operation)
         assert resumed.succeeded
         assert resumed.id == operation.id
     assert list(tree.attached()) == [1]

@@ -8,7 +8,7 @@ from drawbar.mocks.fabric import SimulatedFabric, configuration
 CREATE = contract.OperationKind.CREATE_SLICE
 
 
-def described(faults=b"[]"):
+def make_configuration(faults=b"[]"):
     return configuration.parse(
         b"""{"hosts": [{"id": "h1"}], "faults": %s, "enclosures": [{"id": "e", "devices": [
             {"id": "m1", "class": "cxl-memory", "serial": "S1", "memoryBytes": 4096, "sliceStepBytes": 1024}]}]}"""
@@ -28,10 +28,10 @@ async def slices(fabric):
 
 async def test_a_slice_outlives_a_restart_that_forgets_operations_and_is_never_made_twice(tmp_path):
     state = tmp_path / "state"
-    async with SimulatedFabric.running(described(), state=state) as fabric:
+    async with SimulatedFabric.running(make_configuration(), state=state) as fabric:
         made = (await fabric.create_slice(request())).device
         await fabric.attach(contract.AttachRequest(request_id="a", device_id=made.id, host_id="h1"))
-    async with SimulatedFabric.running(described(), state=state, forget_operations=True) as fabric:
+    async with SimulatedFabric.running(make_configuration(), state=state, forget_operations=True) as fabric:
         with pytest.raises(errors.NotFound):
             await fabric.operation(request_id="r1")
         assert (await fabric.create_slice(request())).device.id == made.id
@@ -43,7 +43,7 @@ async def test_a_slice_outlives_a_restart_that_forgets_operations_and_is_never_m
 
 async def test_a_creation_whose_answer_is_lost_is_found_again():
     lost = b'[{"effect": "lose-reply", "method": "create-slice", "device": "m1"}]'
-    async with SimulatedFabric.running(described(lost)) as fabric:
+    async with SimulatedFabric.running(make_configuration(lost)) as fabric:
         with pytest.raises(errors.Unavailable) as raised:
             await fabric.create_slice(request())
         assert raised.value.side_effects_unknown
@@ -54,14 +54,14 @@ async def test_a_creation_whose_answer_is_lost_is_found_again():
 @pytest.mark.parametrize(("happens", "made"), [(b"true", 1), (b"false", 0)])
 async def test_a_creation_that_fails_is_an_operation_with_its_error(happens, made):
     failing = b'[{"effect": "fail", "method": "create-slice", "device": "m1", "happens": %s}]' % happens
-    async with SimulatedFabric.running(described(failing)) as fabric:
+    async with SimulatedFabric.running(make_configuration(failing)) as fabric:
         operation = await fabric.create_slice(request())
         assert (operation.kind, operation.succeeded) == (CREATE, False)
         assert len(await slices(fabric)) == made
 
 
 async def test_the_id_of_a_deleted_slice_never_comes_again():
-    async with SimulatedFabric.running(described()) as fabric:
+    async with SimulatedFabric.running(make_configuration()) as fabric:
         ids = set()
         for number in range(3):
             made = (await fabric.create_slice(request(number))).device
@@ -75,7 +75,7 @@ async def test_the_id_of_a_deleted_slice_never_comes_again():
 
 
 async def test_what_can_never_succeed_is_refused():
-    async with SimulatedFabric.running(described()) as fabric:
+    async with SimulatedFabric.running(make_configuration()) as fabric:
         for wrong in ({"memory_bytes": 0}, {"request_id": ""}, {"memory_bytes": 1000}, {"mark": "x" * 200}):
             with pytest.raises(errors.InvalidArgument):
                 await fabric.create_slice(request(**wrong))

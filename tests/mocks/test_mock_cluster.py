@@ -49,7 +49,7 @@ async def ready(process):
     return json.loads(line)
 
 
-async def ended(process, number):
+async def end_process(process, number):
     process.send_signal(number)
     async with asyncio.timeout(120):
         return await process.wait()
@@ -63,7 +63,7 @@ def look_at_files(reported):
     assert Path(reported["fabric"]["endpoint"].removeprefix("unix:")).is_socket()
 
 
-def described(reported):
+def read_configuration(reported):
     return json.loads(Path(reported["fabric"]["configuration"]).read_text())
 
 
@@ -94,7 +94,7 @@ async def test_the_ready_line_says_where_all_is_and_sigint_ends_all(folder):
         look_at_files(reported)
         assert set(reported["pids"]) == {"apiserver", "fabric", "scheduler", "kubelet"}
         assert all(runs(pid) for pid in reported["pids"].values())
-        assert await ended(process, signal.SIGINT) == 0
+        assert await end_process(process, signal.SIGINT) == 0
     assert not any(runs(pid) for pid in reported["pids"].values())
     assert list(folder.iterdir()) == []
 
@@ -109,8 +109,8 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file_and_sigter
         async with client.connecting(config.load(reported["kubeconfig"])) as api:
             slices = await api.list_all(kinds.SLICE, into=dict)
         assert [published["spec"]["pool"]["name"] for published in slices.items] == [f"{cluster.FABRIC}/box"]
-        assert described(reported)["attachSeconds"] == 0.1
-        assert await ended(process, signal.SIGTERM) == 0
+        assert read_configuration(reported)["attachSeconds"] == 0.1
+        assert await end_process(process, signal.SIGTERM) == 0
     assert not any(runs(pid) for pid in reported["pids"].values())
     assert list(folder.iterdir()) == [fabric]
 

@@ -16,7 +16,7 @@ from drawbar.mocks.kubelet import command as kubelet
 from drawbar.mocks.scheduler import command as scheduler
 
 
-def parsed(module: ModuleType, *arguments: str) -> argparse.Namespace:
+def parse_arguments(module: ModuleType, *arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     return parser.parse_args(arguments)
@@ -29,9 +29,9 @@ async def test_both_commands_say_that_they_are_ready_and_a_pod_runs(
         file = str(server.kubeconfig(tmp_path / "kubeconfig"))
         node = f"--node=node-a={tmp_path / 'node-a'}"
         async with client.connecting(config.load(file)) as api, asyncio.TaskGroup() as group:
-            arguments = parsed(scheduler, "--kubeconfig", file, "--poll-seconds", "0.1")
+            arguments = parse_arguments(scheduler, "--kubeconfig", file, "--poll-seconds", "0.1")
             tasks = [group.create_task(scheduler.serve(arguments))]
-            arguments = parsed(kubelet, "--kubeconfig", file, node, "--label", "rack=1")
+            arguments = parse_arguments(kubelet, "--kubeconfig", file, node, "--label", "rack=1")
             tasks.append(group.create_task(kubelet.serve(arguments)))
             spec = {"containers": [{"name": "main", "image": "none"}]}
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}, "spec": spec}
@@ -75,7 +75,9 @@ async def test_pods_are_evicted_from_tainted_devices_unless_told_otherwise(
         file = str(server.kubeconfig(tmp_path / "kubeconfig"))
         async with client.connecting(config.load(file)) as api, asyncio.TaskGroup() as group:
             await api.create(RULE, {"metadata": {"name": "all"}, "spec": TAINT}, into=dict[str, Any])
-            task = group.create_task(scheduler.serve(parsed(scheduler, "--kubeconfig", file, *arguments)))
+            task = group.create_task(
+                scheduler.serve(parse_arguments(scheduler, "--kubeconfig", file, *arguments))
+            )
             if evicts:
                 await has_status(api, RULE)
             else:
@@ -99,4 +101,4 @@ async def test_pods_are_evicted_from_tainted_devices_unless_told_otherwise(
 )
 async def test_a_wrong_node_or_label_is_one_sentence(arguments: tuple[str, ...], words: str) -> None:
     with pytest.raises(errors.UsageError, match=words):
-        await kubelet.serve(parsed(kubelet, *arguments))
+        await kubelet.serve(parse_arguments(kubelet, *arguments))

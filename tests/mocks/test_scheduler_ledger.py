@@ -43,36 +43,36 @@ def pod(node="", **status):
     return documents.Document(metadata=metadata, spec={"nodeName": node} if node else {}, status=status)
 
 
-def taken(book):
+def list_taken_devices(book):
     return {device for _, _, device in book.used.whole}
 
 
 def test_an_allocation_counts_from_the_decision_on_until_the_claim_is_free():
     book, placement = ledger.Ledger(), plan.Placement(node="n1", allocations={"u": allocation("a")})
     book.begin(placement)
-    assert (taken(book), book.is_under_way("u")) == ({"a"}, True)
+    assert (list_taken_devices(book), book.is_under_way("u")) == ({"a"}, True)
     book.claim_changed(None, claim(device="a"))
     book.end(placement)
-    assert (taken(book), book.is_under_way("u")) == ({"a"}, False)
+    assert (list_taken_devices(book), book.is_under_way("u")) == ({"a"}, False)
     book.claim_changed(claim(device="a"), claim())
-    assert taken(book) == set()
+    assert list_taken_devices(book) == set()
 
 
 def test_an_allocation_that_came_to_nothing_counts_no_more():
     book, placement = ledger.Ledger(), plan.Placement(node="n1", allocations={"u": allocation("a")})
     book.begin(placement)
     book.end(placement)
-    assert taken(book) == set()
+    assert list_taken_devices(book) == set()
 
 
 def test_a_claim_that_goes_or_is_replaced_by_another_gives_its_device_back():
     book = ledger.Ledger()
     book.claim_changed(None, claim(device="a"))
     book.claim_changed(claim(device="a"), claim(uid="other"))
-    assert taken(book) == set()
+    assert list_taken_devices(book) == set()
     book.claim_changed(claim(uid="other"), claim(uid="other", device="b"))
     book.claim_changed(claim(uid="other", device="b"), None)
-    assert taken(book) == set()
+    assert list_taken_devices(book) == set()
 
 
 def test_a_node_has_the_pods_that_are_bound_to_it_and_those_on_their_way():

@@ -195,7 +195,7 @@ def test_a_message_with_quotes_and_line_breaks_stays_on_one_line() -> None:
     assert words.endswith('message="port \\"7\\"\\ndown"')
 
 
-def unallocated(**ask: Any) -> documents.Document:
+def make_unallocated_claim(**ask: Any) -> documents.Document:
     request = {"name": "one", "exactly": {"deviceClassName": "any", **ask}}
     return documents.Document(
         metadata=meta.ObjectMeta(name="c2", namespace="default", uid="claim-2"),
@@ -210,13 +210,13 @@ TAIL = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for sch
     ("decision", "reason"),
     [
         pytest.param(
-            decide(unallocated()),
+            decide(make_unallocated_claim()),
             "0/2 nodes are available: request one: device class any does not exist. "
             f"no new claims to deallocate, {TAIL}",
             id="no-such-class",
         ),
         pytest.param(
-            decide(unallocated(), classes=("any",)),
+            decide(make_unallocated_claim(), classes=("any",)),
             f"0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, {TAIL}",
             id="no-device",
         ),
@@ -249,7 +249,7 @@ TAIL = "preemption: 0/2 nodes are available: 2 Preemption is not helpful for sch
             id="no-reservation-left",
         ),
         pytest.param(
-            decide(unallocated(allocationMode="Some"), classes=("any",)),
+            decide(make_unallocated_claim(allocationMode="Some"), classes=("any",)),
             'running "DynamicResources" filter plugin: claim default/c2, request one: unsupported count mode Some',
             id="a-fault-of-the-claim",
         ),
@@ -261,7 +261,7 @@ def test_the_reason_is_in_the_words_of_the_real_scheduler(decision: Any, reason:
 
 def test_a_failed_claim_stays_while_the_pods_other_claim_cannot_be_served() -> None:
     """As unpleasant as the real one: the failed claim is not looked at before the other finds its device."""
-    decision = decide(claim(state("a", attach_failed="True")), unallocated(), classes=("any",))
+    decision = decide(claim(state("a", attach_failed="True")), make_unallocated_claim(), classes=("any",))
     assert isinstance(decision, plan.Unschedulable)
     assert "2 cannot allocate all claims" in decision.reason
 

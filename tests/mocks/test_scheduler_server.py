@@ -51,19 +51,19 @@ class World(clusters.Cluster):
         await self.claim(name, "class", **ask)
         await super().pod(name, name)
 
-    async def allocated(self, name, device):
-        """The claim's allocation, once it is this device's."""
+    async def wait_for_allocation(self, name, device):
+        """Return the claim's allocation, once it is this device's."""
         claim = await self.wait_for(kinds.CLAIM, name, lambda claim: device_of(claim) == device)
         return claim["status"]["allocation"]
 
-    async def bound(self, name):
+    async def wait_until_bound(self, name):
         return await self.wait_for(kinds.POD, name, lambda pod: pod["spec"].get("nodeName"))
 
-    async def unscheduled(self, name, words):
-        """The pod, once its condition says these words."""
+    async def wait_for_condition(self, name, words):
+        """Return the pod, once its condition says these words."""
 
         def holds(pod):
-            message = scheduled(pod).get("message", "")
+            message = find_scheduled_condition(pod).get("message", "")
             return words in message
 
         return await self.wait_for(kinds.POD, name, holds)
@@ -95,7 +95,7 @@ def device_of(claim):
     return allocation["devices"]["results"][0]["device"] if allocation else None
 
 
-def scheduled(pod):
+def find_scheduled_condition(pod):
     conditions = pod["status"].get("conditions") or []
     return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
@@ -111,15 +111,15 @@ async def test_a_failed_device_that_left_its_slice_sends_the_pod_to_another_node
     await world.slice("worker-0", WITH)
     async with world.scheduling():
         await world.pod("a")
-        await world.allocated("a", "with-binding")
+        await world.wait_for_allocation("a", "with-binding")
         patch = [{"op": "add", "path": "/spec/devices", "value": []}]
         await world.api.patch(
             kinds.SLICE, "worker-0-with-binding", patch, content=client.Patch.JSON, into=dict
         )
         await world.slice("worker-1", WITHOUT)
         await world.set_condition("a", FAILED)
-        await world.allocated("a", "without-binding")
-        assert (await world.bound("a"))["spec"]["nodeName"] == "worker-1"
+        await world.wait_for_allocation("a", "without-binding")
+        assert (await world.wait_until_bound("a"))["spec"]["nodeName"] == "worker-1"
 
 
 async def test_at_the_timeout_the_pod_says_so_and_stays_without_a_node(world):
@@ -127,10 +127,13 @@ async def test_at_the_timeout_the_pod_says_so_and_stays_without_a_node(world):
     await world.slice("worker-0", WITH)
     async with world.scheduling(binding_timeout_seconds=6):
         await world.pod("a")
-        await world.allocated("a", "with-binding")
+        await world.wait_for_allocation("a", "with-binding")
         world.clock.ahead += datetime.timedelta(seconds=7)
-        pod = await world.unscheduled("a", "device binding timeout: claim=a")
-        assert (scheduled(pod)["status"], scheduled(pod)["reason"]) == ("False", "SchedulerError")
+        pod = await world.wait_for_condition("a", "device binding timeout: claim=a")
+        assert (find_scheduled_condition(pod)["status"], find_scheduled_condition(pod)["reason"]) == (
+            "False",
+            "SchedulerError",
+        )
         assert not pod["spec"].get("nodeName")
         assert not pod["status"].get("nominatedNodeName")
 
@@ -140,11 +143,11 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken(world):
     await world.slice("worker-0", WITH)
     async with world.scheduling(binding_timeout_seconds=6):
         await world.pod("a")
-        await world.allocated("a", "with-binding")
+        await world.wait_for_allocation("a", "with-binding")
         await world.slice("worker-0", WITHOUT)
         world.clock.ahead += datetime.timedelta(seconds=7)
-        await world.allocated("a", "without-binding")
-        await world.bound("a")
+        await world.wait_for_allocation("a", "without-binding")
+        await world.wait_until_bound("a")
     assert any("binding timeout" in note for note in await world.notes("FailedScheduling"))
 
 
@@ -154,8 +157,8 @@ async def test_without_the_gate_the_unattached_device_is_bound_at_once(tmp_path)
         await world.slice("worker-0", WITH)
         async with world.scheduling():
             await world.pod("a")
-            await world.bound("a")
-            allocation = await world.allocated("a", "with-binding")
+            await world.wait_until_bound("a")
+            allocation = await world.wait_for_allocation("a", "with-binding")
     assert "bindingConditions" not in allocation["devices"]["results"][0]
     assert "allocationTimestamp" not in allocation
 
@@ -165,12 +168,12 @@ async def test_a_waiting_pod_is_nominated_and_an_event_says_what_it_waits_for(wo
     await world.slice("worker-0", WITH)
     async with world.scheduling():
         await world.pod("a")
-        await world.allocated("a", "with-binding")
+        await world.wait_for_allocation("a", "with-binding")
         pod = await world.api.read(kinds.POD, "a", into=dict, namespace="default")
         assert pod["status"]["nominatedNodeName"] == "worker-0"
         await world.set_condition("a", ATTACHED)
-        pod = await world.bound("a")
-        assert scheduled(pod)["status"] == "True"
+        pod = await world.wait_until_bound("a")
+        assert find_scheduled_condition(pod)["status"] == "True"
     assert await world.notes("BindingConditionsPending") == [
         "waiting for binding conditions for device on node worker-0"
     ]
@@ -181,10 +184,10 @@ async def test_a_restarted_scheduler_still_counts_the_timeout_from_the_allocatio
     await world.slice("worker-0", WITH)
     async with world.scheduling(binding_timeout_seconds=6):
         await world.pod("a")
-        before = await world.allocated("a", "with-binding")
+        before = await world.wait_for_allocation("a", "with-binding")
     world.clock.ahead += datetime.timedelta(seconds=7)
     async with world.scheduling(binding_timeout_seconds=6):
-        await world.unscheduled("a", "deallocation of ResourceClaim completed")
+        await world.wait_for_condition("a", "deallocation of ResourceClaim completed")
         again = await world.wait_for(
             kinds.CLAIM,
             "a",
@@ -200,10 +203,13 @@ async def test_a_pod_that_fits_nowhere_says_why_in_its_condition(world):
     await world.nodes("worker-0")
     async with world.scheduling():
         await world.pod("a")
-        pod = await world.unscheduled("a", "1 cannot allocate all claims")
-        assert (scheduled(pod)["status"], scheduled(pod)["reason"]) == ("False", "Unschedulable")
+        pod = await world.wait_for_condition("a", "1 cannot allocate all claims")
+        assert (find_scheduled_condition(pod)["status"], find_scheduled_condition(pod)["reason"]) == (
+            "False",
+            "Unschedulable",
+        )
         await world.slice("worker-0", WITHOUT)
-        assert scheduled(await world.bound("a"))["status"] == "True"
+        assert find_scheduled_condition(await world.wait_until_bound("a"))["status"] == "True"
 
 
 async def test_a_rules_taint_keeps_pods_away_until_the_rule_goes(tmp_path):
@@ -221,9 +227,9 @@ async def test_a_rules_taint_keeps_pods_away_until_the_rule_goes(tmp_path):
         await world.create(rule, "all", spec={"deviceSelector": {"driver": DRIVER}, "taint": taint})
         async with world.scheduling():
             await world.pod("a")
-            await world.unscheduled("a", "1 cannot allocate all claims")
+            await world.wait_for_condition("a", "1 cannot allocate all claims")
             await world.api.delete(rule, "all")
-            await world.bound("a")
+            await world.wait_until_bound("a")
 
 
 async def test_pods_share_a_device_until_its_capacity_is_used_up(world):
@@ -234,16 +240,16 @@ async def test_pods_share_a_device_until_its_capacity_is_used_up(world):
     async with world.scheduling():
         for name in ("a", "b"):
             await world.pod(name)
-            await world.bound(name)
+            await world.wait_until_bound(name)
         await world.pod("c")
-        await world.unscheduled("c", "1 cannot allocate all claims")
-        allocations = [await world.allocated(name, "mem") for name in ("a", "b")]
+        await world.wait_for_condition("c", "1 cannot allocate all claims")
+        allocations = [await world.wait_for_allocation(name, "mem") for name in ("a", "b")]
         assert all(allocation["allocationTimestamp"] for allocation in allocations)
         shares = [allocation["devices"]["results"][0] for allocation in allocations]
         assert [share["consumedCapacity"] for share in shares] == [{"memory": "8Gi"}] * 2
         assert len({share["shareID"] for share in shares}) == 2
         await world.finish("a")
-        await world.bound("c")
+        await world.wait_until_bound("c")
 
 
 async def test_a_share_counts_once_while_its_pod_waits(world):
@@ -254,10 +260,10 @@ async def test_a_share_counts_once_while_its_pod_waits(world):
         for name in ("a", "b"):
             await world.pod(name)
             await world.wait_for(kinds.POD, name, lambda pod: pod["status"].get("nominatedNodeName"))
-            await world.allocated(name, "with-binding")
+            await world.wait_for_allocation(name, "with-binding")
         for name in ("a", "b"):
             await world.set_condition(name, ATTACHED)
-            await world.bound(name)
+            await world.wait_until_bound(name)
 
 
 async def test_a_pod_whose_claim_is_not_there_or_going_waits_and_says_so(world):
@@ -267,16 +273,16 @@ async def test_a_pod_whose_claim_is_not_there_or_going_waits_and_says_so(world):
         spec = {"containers": [{"name": "main", "image": "none"}]}
         uses = [{"name": "gpu", "resourceClaimName": "a"}]
         await world.create(kinds.POD, "early", spec={**spec, "resourceClaims": uses})
-        await world.unscheduled("early", '0/1 nodes are available: resourceclaim "a" not found. ')
+        await world.wait_for_condition("early", '0/1 nodes are available: resourceclaim "a" not found. ')
         templated = [{"name": "gpu", "resourceClaimTemplateName": "absent"}]
         await world.create(kinds.POD, "lone", spec={**spec, "resourceClaims": templated})
-        await world.unscheduled("lone", 'pod "default/lone": ResourceClaim not created yet')
+        await world.wait_for_condition("lone", 'pod "default/lone": ResourceClaim not created yet')
         await world.pod("a")
-        await world.bound("a")
-        await world.bound("early")
+        await world.wait_until_bound("a")
+        await world.wait_until_bound("early")
         await world.api.delete(kinds.CLAIM, "a", namespace="default")
         await world.create(kinds.POD, "late", spec={**spec, "resourceClaims": uses})
-        await world.unscheduled("late", 'resourceclaim "a" is being deleted')
+        await world.wait_for_condition("late", 'resourceclaim "a" is being deleted')
 
 
 SLOT = {**WITH, "name": "slot-1", "bindsToNode": True}
@@ -292,7 +298,7 @@ async def test_several_pods_wait_at_the_same_time_on_different_nodes(world):
         assert {device_of(claim) for claim in claims} == {"slot-1", "slot-2"}
         for claim in reversed(claims):
             await world.set_condition(claim["metadata"]["name"], ATTACHED)
-        pods = [await world.bound(name) for name in ("p1", "p2")]
+        pods = [await world.wait_until_bound(name) for name in ("p1", "p2")]
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-a", "node-b"}
 
 
@@ -303,7 +309,7 @@ async def test_a_pod_whose_class_does_not_exist_is_scheduled_when_it_and_a_devic
         await world.event("FailedScheduling", "device class class does not exist")
         await world.slice("chassis", WITHOUT, allNodes=True)
         await world.nodes()
-        await world.bound("p1")
+        await world.wait_until_bound("p1")
 
 
 async def test_a_shared_claim_brings_the_second_pod_to_the_first_ones_node(world):
@@ -316,7 +322,7 @@ async def test_a_shared_claim_brings_the_second_pod_to_the_first_ones_node(world
             kinds.CLAIM, "p1", lambda claim: len(claim.get("status", {}).get("reservedFor", ())) == 2
         )
         await world.set_condition("p1", ATTACHED)
-        pods = [await world.bound(name) for name in ("p1", "p2")]
+        pods = [await world.wait_until_bound(name) for name in ("p1", "p2")]
     assert pods[0]["spec"]["nodeName"] == pods[1]["spec"]["nodeName"]
 
 
@@ -325,7 +331,7 @@ async def test_a_pod_deleted_while_it_waits_leaves_the_claim_allocated_but_not_r
     await world.slice("chassis", SLOT, allNodes=True)
     await world.pod("p1")
     async with world.scheduler_alone():
-        await world.allocated("p1", "slot-1")
+        await world.wait_for_allocation("p1", "slot-1")
         await world.wait_for(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
         await world.api.delete(kinds.POD, "p1", namespace="default")
         left = await world.wait_for(kinds.CLAIM, "p1", lambda claim: not claim["status"].get("reservedFor"))
@@ -337,8 +343,8 @@ async def test_a_restarted_scheduler_goes_on_waiting_for_an_allocation_that_it_f
     await world.slice("chassis", SLOT, allNodes=True)
     await world.pod("p1")
     async with world.scheduling():
-        allocation = await world.allocated("p1", "slot-1")
+        allocation = await world.wait_for_allocation("p1", "slot-1")
     async with world.scheduling():
         await world.set_condition("p1", ATTACHED)
-        await world.bound("p1")
-    assert await world.allocated("p1", "slot-1") == allocation
+        await world.wait_until_bound("p1")
+    assert await world.wait_for_allocation("p1", "slot-1") == allocation

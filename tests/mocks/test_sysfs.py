@@ -26,7 +26,7 @@ PORT = "devices/pci0000:00/0000:00:03.0"
 NVME_PATH = f"{PORT}/0000:01:00.0"
 
 
-def recording(name: str) -> dict[str, dict[str, str]]:
+def read_recording(name: str) -> dict[str, dict[str, str]]:
     entries = json.loads(gzip.decompress((RECORDINGS / f"{name}.json.gz").read_bytes()))
     return {path.removeprefix("/sys/"): entry for path, entry in entries.items()}
 
@@ -51,7 +51,7 @@ def kind(entry: dict[str, str]) -> dict[str, str]:
 @pytest.mark.parametrize("name", sorted(path.name for path in RECORDINGS.glob("*.json.gz")))
 def test_a_recording_is_written_as_the_tree_it_was_taken_from(name, tmp_path):
     load_recording(RECORDINGS / name, tmp_path)
-    expected = recording(name.removesuffix(".json.gz"))
+    expected = read_recording(name.removesuffix(".json.gz"))
     assert contents(tmp_path) == {path: kind(entry) for path, entry in expected.items()}
     for path, entry in expected.items():
         if "text" in entry:
@@ -87,7 +87,7 @@ NOT_MOCKED = re.compile(
 def test_a_mocked_nvme_device_has_the_names_modes_and_links_of_the_recorded_one(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     tree.attach(1, NVME)
-    mocked, real = contents(tree.root), recording("sysfs-1-nvme")
+    mocked, real = contents(tree.root), read_recording("sysfs-1-nvme")
     ours = {path: entry for path, entry in mocked.items() if "0000:01:00.0" in path or "/slots/" in path}
     unknown = {path: entry for path, entry in ours.items() if path not in real}
     assert unknown == {}
@@ -114,7 +114,7 @@ def test_a_mocked_nvme_device_has_the_names_modes_and_links_of_the_recorded_one(
 def test_a_mocked_nvme_device_says_what_the_recorded_one_says(name, tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     tree.attach(1, NVME)
-    real = recording("sysfs-1-nvme")[f"{NVME_PATH}/{name}"]
+    real = read_recording("sysfs-1-nvme")[f"{NVME_PATH}/{name}"]
     ours = tree.root / NVME_PATH / name
     if "link" in real:
         assert str(ours.readlink()) == real["link"]
@@ -126,7 +126,7 @@ def test_a_mocked_nvme_device_says_what_the_recorded_one_says(name, tmp_path):
 def test_an_endpoint_decoder_and_memdev_have_the_names_modes_and_links_of_the_recorded_ones(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     tree.attach(1, CXL)
-    mocked, real = contents(tree.root), recording("sysfs-3-cxl-powered")
+    mocked, real = contents(tree.root), read_recording("sysfs-3-cxl-powered")
     for folder in (
         "devices/platform/ACPI0017:00/root0/port1/endpoint2",
         "devices/platform/ACPI0017:00/root0/port1",
@@ -139,7 +139,7 @@ def test_an_endpoint_decoder_and_memdev_have_the_names_modes_and_links_of_the_re
     assert names == {name: entry for name, entry in recorded.items() if not name.startswith("pmem0/")}
 
 
-def received(receiver: socket.socket) -> list[uevents.Uevent]:
+def receive_uevents(receiver: socket.socket) -> list[uevents.Uevent]:
     events: list[uevents.Uevent] = []
     while True:
         try:
@@ -173,12 +173,12 @@ def comparable(event: uevents.Uevent) -> tuple[str, str, list[tuple[str, str]]]:
 
 def test_an_nvme_device_comes_and_goes_with_the_recorded_events(tmp_path, listener):
     tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
-    assert received(listener) == []
+    assert receive_uevents(listener) == []
     tree.attach(1, NVME)
-    came = received(listener)
+    came = receive_uevents(listener)
     assert [comparable(event) for event in came] == [comparable(event) for event in recorded_events(715, 723)]
     tree.detach(1)
-    went = received(listener)
+    went = receive_uevents(listener)
     assert [comparable(event) for event in went] == [comparable(event) for event in recorded_events(735, 742)]
     assert [event.seqnum for event in came + went] == list(range(1, len(came + went) + 1))
 
@@ -186,7 +186,7 @@ def test_an_nvme_device_comes_and_goes_with_the_recorded_events(tmp_path, listen
 def test_a_cxl_device_comes_with_events_in_the_recorded_order(tmp_path, listener):
     tree = SysfsTree.create(tmp_path / "sys", slots=1, uevent_socket=tmp_path / "uevents")
     tree.attach(1, CXL)
-    ours = [(event.action, event.devpath.rpartition("/")[2]) for event in received(listener)]
+    ours = [(event.action, event.devpath.rpartition("/")[2]) for event in receive_uevents(listener)]
     pmem = ("pmem0", "nmem0")
     real = [(e.action, e.devpath.rpartition("/")[2]) for e in recorded_events(724, 734)]
     assert ours == [(action, name.replace("0000:0d", "0000:01")) for action, name in real if name not in pmem]
@@ -253,7 +253,7 @@ def test_devices_of_one_class_get_the_lowest_free_number(tmp_path):
 def test_taking_out_of_an_empty_slot_does_nothing(tmp_path, listener):
     tree = SysfsTree.create(tmp_path / "sys", uevent_socket=tmp_path / "uevents")
     tree.detach(1)
-    assert received(listener) == []
+    assert receive_uevents(listener) == []
 
 
 def test_a_card_whose_attach_was_cut_short_can_be_taken_out(tmp_path):

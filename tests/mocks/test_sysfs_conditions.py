@@ -77,7 +77,7 @@ def tree(tmp_path, listener):
     return SysfsTree.create(tmp_path / "sys", slots=3, uevent_socket=tmp_path / "uevents")
 
 
-def recording(name):
+def read_recording(name):
     entries = json.loads(gzip.decompress((RECORDINGS / f"{name}.json.gz").read_bytes()))
     return {path.removeprefix("/sys/"): entry for path, entry in entries.items()}
 
@@ -101,7 +101,7 @@ def slot_files(tree, slot):
 @pytest.mark.parametrize("name", ["aer_dev_correctable", "aer_dev_fatal", "aer_dev_nonfatal"])
 def test_counters_without_errors_are_those_that_were_recorded(name, tree):
     tree.attach(1, GPU)
-    recorded = recording("sysfs-0-empty")[f"devices/pci0000:00/0000:00:03.0/{name}"]["text"]
+    recorded = read_recording("sysfs-0-empty")[f"devices/pci0000:00/0000:00:03.0/{name}"]["text"]
     assert read(tree, f"{function(tree, 1)}/{name}") == recorded
     assert read(tree, f"bus/pci/devices/0000:00:03.0/{name}") == recorded
 
@@ -157,7 +157,7 @@ def test_a_link_that_degrades_says_so_at_both_ends_and_its_maximum_stays(tree, l
 def test_an_empty_slot_shows_the_link_that_was_recorded_of_one(tree):
     tree.attach(1, GPU)
     tree.detach(1)
-    recorded = recording("sysfs-0-empty")
+    recorded = read_recording("sysfs-0-empty")
     port = "devices/pci0000:00/0000:00:03.0"
     for name in (f"{port}/current_link_speed", f"{port}/current_link_width", "bus/pci/slots/1/cur_bus_speed"):
         assert read(tree, name) == recorded[name]["text"]
@@ -168,7 +168,7 @@ def test_an_empty_slot_shows_the_link_that_was_recorded_of_one(tree):
 
 def test_a_card_without_power_is_present_as_recorded_and_comes_up_when_powered(tree, listener):
     tree.attach(3, CXL, arrival=Arrival.UNPOWERED)
-    recorded = recording("sysfs-2-cxl")
+    recorded = read_recording("sysfs-2-cxl")
     for name in ("adapter", "power"):
         assert slot_files(tree, 3)[name] == recorded[f"bus/pci/slots/3/{name}"]["text"]
     assert listener.new_events() == []

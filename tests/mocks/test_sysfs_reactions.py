@@ -40,8 +40,8 @@ class Host:
     def function(self, slot=1):
         return f"bus/pci/devices/{self.tree.address(slot)}"
 
-    async def done(self):
-        """Whatever was written has been answered, for answers come in order: an empty slot does not go on."""
+    async def wait_until_answered(self):
+        """Wait until whatever was written has been answered. Answers come in order: an empty slot does not go on."""
         self.write("bus/pci/slots/3/power", "1")
         await waiting.eventually(lambda: self.read("bus/pci/slots/3/power") == "0")
 
@@ -74,7 +74,7 @@ async def test_a_slot_that_is_switched_off_loses_its_functions_and_keeps_its_car
     await host.attach(1, NVME)
     host.write("bus/pci/slots/1/power", "0")
     await host.shows(("remove", "nvme0"), ("unbind", "0000:01:00.0"), ("remove", "0000:01:00.0"))
-    await host.done()
+    await host.wait_until_answered()
     assert not (host.tree.root / host.function()).exists()
     assert (host.read("bus/pci/slots/1/adapter"), host.read("bus/pci/slots/1/power")) == ("1", "0")
     assert 1 in host.tree.attached()
@@ -147,7 +147,7 @@ async def test_a_driver_that_is_named_takes_the_function_and_another_does_not(ho
 async def test_a_card_that_no_driver_takes_stays_without_one(host):
     await host.attach(1, MockDevice(device_class=DeviceClass.NVME, vendor=1, device=2, serial="S", driver=""))
     host.write("bus/pci/drivers_probe", host.tree.address(1))
-    await host.done()
+    await host.wait_until_answered()
     assert not (host.tree.root / host.function() / "driver").exists()
 
 
@@ -207,7 +207,7 @@ async def test_virtual_functions_wait_for_their_drivers_where_they_are_not_to_be
 async def test_a_reset_is_counted(host):
     await host.attach(1, NVME)
     # What is written while a device is new may be answered twice.
-    await host.done()
+    await host.wait_until_answered()
     host.write(f"{host.function()}/reset", "1")
     await waiting.eventually(lambda: host.tree.resets(1) == 1)
 
@@ -262,7 +262,7 @@ async def test_an_interleaved_region_is_made_in_the_kernels_order(host):
 
     async def shows(name, text, shown):
         host.write(f"{region}/{name}", text)
-        await host.done()
+        await host.wait_until_answered()
         assert host.read(f"{region}/{name}") == shown
 
     await shows("size", f"{1 << 30}", "0x0")

@@ -34,7 +34,7 @@ def ask(tree, answers, *, request=PORT_PR, device="dfl-fme.0", size=24, flags=0,
         os.close(descriptor)
 
 
-def shown(tree, name):
+def read_manager_attribute(tree, name):
     return (tree.root / "class/fpga_manager/fpga0" / name).read_text().strip()
 
 
@@ -63,7 +63,10 @@ def test_a_design_is_taken_from_this_process(tree):
     assert ask(tree, answers) == 0
     device = tree.root.parent / "dev/dfl-fme.0"
     assert answers.loaded == [reconfiguration.Load(device=device, port=0, design=b"bits")]
-    assert (shown(tree, "state"), shown(tree, "status")) == ("operating", "")
+    assert (read_manager_attribute(tree, "state"), read_manager_attribute(tree, "status")) == (
+        "operating",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,17 +84,23 @@ def test_what_the_kernel_would_refuse_is_refused(tree, wrong, number):
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
         ask(tree, answers, **wrong)
     assert caught.value.errno == number
-    assert (answers.loaded, shown(tree, "state")) == ([], "unknown")
+    assert (answers.loaded, read_manager_attribute(tree, "state")) == ([], "unknown")
 
 
 def test_a_fault_of_the_design_shows_in_the_manager_until_the_next(tree):
     answers = reconfiguration.PortReconfiguration(finds="reconfig CRC error")
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         ask(tree, answers)
-    assert (shown(tree, "state"), shown(tree, "status")) == ("write complete error", "reconfig CRC error")
+    assert (read_manager_attribute(tree, "state"), read_manager_attribute(tree, "status")) == (
+        "write complete error",
+        "reconfig CRC error",
+    )
     answers.finds = ""
     ask(tree, answers)
-    assert (shown(tree, "state"), shown(tree, "status")) == ("operating", "")
+    assert (read_manager_attribute(tree, "state"), read_manager_attribute(tree, "status")) == (
+        "operating",
+        "",
+    )
 
 
 def test_a_card_that_goes_meanwhile_comes_to_nothing(tree):
@@ -106,7 +115,7 @@ def test_a_card_that_goes_meanwhile_comes_to_nothing(tree):
 
     thread = threading.Thread(target=load)
     thread.start()
-    while shown(tree, "state") != "write":
+    while read_manager_attribute(tree, "state") != "write":
         thread.join(0.01)
     tree.detach(1)
     answers.hold.set()

@@ -8,7 +8,7 @@ import pytest
 from drawbar.mocks.sysfs import ImpossibleWorld, load_events, load_recording
 
 
-def recording(folder, entries):
+def write_recording(folder, entries):
     folder.mkdir()
     (folder / "sysfs.json.gz").write_bytes(gzip.compress(json.dumps(entries).encode()))
     return folder
@@ -21,7 +21,7 @@ def test_a_folder_is_loaded_by_its_first_snapshot_and_empty_directories_are_ther
         "/sys/bus/pci/devices/a": {"link": "../../../devices/a"},
         "/sys/devices/a/vendor": {"text": "0x1b36\n", "mode": "0o4444"},
     }
-    load_recording(recording(tmp_path / "r", entries), tmp_path / "sys")
+    load_recording(write_recording(tmp_path / "r", entries), tmp_path / "sys")
     assert (tmp_path / "sys/bus/pci/slots").is_dir()
     assert (tmp_path / "sys/bus/pci/devices/a/vendor").read_text() == "0x1b36\n"
     assert (tmp_path / "sys/devices/a/vendor").stat().st_mode & 0o7777 == 0o444
@@ -50,7 +50,7 @@ def test_a_folder_is_loaded_by_its_first_snapshot_and_empty_directories_are_ther
 )
 def test_a_recording_that_would_reach_beyond_its_root_is_refused(entries, tmp_path):
     with pytest.raises(ImpossibleWorld, match="no recording of /sys"):
-        load_recording(recording(tmp_path / "r", entries), tmp_path / "sys")
+        load_recording(write_recording(tmp_path / "r", entries), tmp_path / "sys")
     assert not (tmp_path / "b").exists()
 
 

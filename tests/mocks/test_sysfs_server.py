@@ -43,7 +43,7 @@ def tree(tmp_path):
     return SysfsTree.create(tmp_path / "sys", layout="server")
 
 
-def shown(tree):
+def read_cards_by_slot(tree):
     """Return by slot the card in it and what a container gets of it: files, interfaces and what is missing."""
     host, result = classes.Host.from_sysfs(tree.root), {}
     for card in reader.read(tree.root).cards:
@@ -62,38 +62,41 @@ def test_two_slots_of_one_device_have_a_card_each(tree):
     slots = {slot.name: (slot.address, slot.port) for slot in reader.read(tree.root).slots}
     assert slots["1"] == ("0000:80:03", "0000:80:03.1")
     assert slots["2"] == ("0000:80:03", "0000:80:03.2")
-    assert {slot: card.serial for slot, (card, *_) in shown(tree).items()} == {"1": "S1", "2": "S2"}
+    assert {slot: card.serial for slot, (card, *_) in read_cards_by_slot(tree).items()} == {
+        "1": "S1",
+        "2": "S2",
+    }
 
 
 def test_a_card_with_ari_has_functions_on_several_device_numbers(tree):
     tree.attach(1, GAUDI)
-    [(card, *_)] = shown(tree).values()
+    [(card, *_)] = read_cards_by_slot(tree).values()
     assert card.functions[-1].address == "0000:81:02.7"
     assert (len(card.functions), card.device_class) == (24, DeviceClass.ACCELERATOR)
 
 
 def test_an_fpga_card_with_network_ports_is_one_card_behind_its_switch(tree):
     tree.attach(1, N3000)
-    [(card, files, interfaces, missing)] = shown(tree).values()
+    [(card, files, interfaces, missing)] = read_cards_by_slot(tree).values()
     addresses = [each.address for each in card.functions]
     assert addresses[:5] == ["0000:83:00.0", "0000:84:00.0", "0000:84:00.1", "0000:85:00.0", "0000:85:00.1"]
     assert len(card.functions) == 9, "and the ports of its switch"
     assert card.device_class is DeviceClass.FPGA
     assert (files, len(interfaces), missing) == (["/dev/dfl-fme.0", "/dev/dfl-port.0"], 4, None)
     tree.detach(1)
-    assert shown(tree) == {}
+    assert read_cards_by_slot(tree) == {}
 
 
 def test_a_disk_behind_a_vmd_has_an_address_of_five_digits(tree):
     assert tree.attach(3, DISK) == "10000:e1:00.0"
-    [(card, files, *_)] = shown(tree).values()
+    [(card, files, *_)] = read_cards_by_slot(tree).values()
     assert (card.address, card.first.pcie_root) == ("10000:e1:00.0", "pci0000:80")
     assert "/dev/nvme0n1" in files
 
 
 def test_a_gpu_in_partitions_has_the_files_of_all_of_them(tree):
     tree.attach(1, INSTINCT)
-    [(card, files, _, missing)] = shown(tree).values()
+    [(card, files, _, missing)] = read_cards_by_slot(tree).values()
     assert (card.device_class, card.first.class_code, missing) == (DeviceClass.GPU, 0x120000, None)
     assert len([path for path in files if "renderD" in path]) == 8
     assert files[-1] == "/dev/kfd"
@@ -103,7 +106,7 @@ def test_a_gpu_in_partitions_has_the_files_of_all_of_them(tree):
 
 def test_a_gpu_of_nvidia_has_files_in_proc_and_dev(tree):
     tree.attach(1, H100)
-    [(_, files, _, missing)] = shown(tree).values()
+    [(_, files, _, missing)] = read_cards_by_slot(tree).values()
     assert missing is None
     assert files[-5:] == [
         *("/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
@@ -118,7 +121,7 @@ def test_representors_and_what_stands_on_a_card_are_not_its_own(tree):
         tree.stack_interface(1, name)
     assert (tree.root / "class/net/eth0r2").exists()
     assert (tree.root / "class/net/bond0/lower_eth0/address").exists()
-    [(_, _, interfaces, _)] = shown(tree).values()
+    [(_, _, interfaces, _)] = read_cards_by_slot(tree).values()
     assert interfaces == ["eth0"]
 
 
@@ -126,14 +129,14 @@ def test_representors_and_what_stands_on_a_card_are_not_its_own(tree):
 def test_a_function_that_vfio_has_shows_its_group(tmp_path, iommu, name):
     tree = SysfsTree.create(tmp_path / "sys", layout="server", iommu=iommu)
     tree.attach(1, dataclasses.replace(DISK, driver="vfio-pci"), address="0000:81:00.0")
-    [(card, files, _, missing)] = shown(tree).values()
+    [(card, files, _, missing)] = read_cards_by_slot(tree).values()
     assert missing is None
     assert files == [name.replace("33032", str(card.first.iommu_group)), "/dev/vfio/vfio"]
 
 
 def test_without_groups_a_function_that_vfio_has_is_not_ready(tree):
     tree.attach(1, dataclasses.replace(DISK, driver="vfio-pci"))
-    [(_, files, _, missing)] = shown(tree).values()
+    [(_, files, _, missing)] = read_cards_by_slot(tree).values()
     assert files == []
     assert missing is not None
 
@@ -147,16 +150,16 @@ def test_a_card_needs_room_for_its_buses(tree):
     "card", [GAUDI, N3000, INSTINCT, H100, SWITCHDEV], ids=lambda card: f"{card.device:x}"
 )
 def test_every_link_leads_somewhere_and_nothing_is_left_of_a_card(tree, card):
-    def everything():
+    def list_paths():
         return sorted(str(path.relative_to(tree.root)) for path in (tree.root / "devices").rglob("*"))
 
     tree.attach(1, card)
     tree.detach(1)
-    before = everything()
+    before = list_paths()
     tree.attach(1, card)
     assert [path for path in tree.root.rglob("*") if path.is_symlink() and not path.exists()] == []
     tree.detach(1)
-    assert everything() == before
+    assert list_paths() == before
 
 
 def event(action, path):

@@ -51,8 +51,8 @@ def kubeconfig(tmp_path):
             yield ready["kubeconfig"]
 
 
-async def everything(kubeconfig):
-    """The names of all objects that the suite could leave behind."""
+async def list_object_names(kubeconfig):
+    """Return the names of all objects that the suite could leave behind."""
     async with client.connecting(config.load(kubeconfig)) as api:
         return {
             f"{kind.plural}/{item['metadata']['name']}"
@@ -62,7 +62,7 @@ async def everything(kubeconfig):
 
 
 async def test_the_suite_leaves_a_cluster_as_it_was(kubeconfig):
-    before = await everything(kubeconfig)
+    before = await list_object_names(kubeconfig)
     outcome = subprocess.run(  # noqa: ASYNC221 - nothing else runs in this loop
         [
             str(Path(sys.executable).with_name("pytest")),
@@ -83,4 +83,4 @@ async def test_the_suite_leaves_a_cluster_as_it_was(kubeconfig):
     assert outcome.returncode == 0, outcome.stdout
     assert " passed" in outcome.stdout
     assert " deselected" in outcome.stdout
-    assert await everything(kubeconfig) == before
+    assert await list_object_names(kubeconfig) == before

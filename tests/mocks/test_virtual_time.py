@@ -27,12 +27,12 @@ def test_a_day_of_sleep_takes_no_time(loop):
 def test_timers_come_in_their_order(loop):
     seen = []
 
-    async def after(seconds):
+    async def sleep_and_note(seconds):
         await asyncio.sleep(seconds)
         seen.append(seconds)
 
     async def all_of_them():
-        await asyncio.gather(*(after(seconds) for seconds in (30, 10, 3600, 20)))
+        await asyncio.gather(*(sleep_and_note(seconds) for seconds in (30, 10, 3600, 20)))
 
     loop.run_until_complete(all_of_them())
     assert seen == [10, 20, 30, 3600]

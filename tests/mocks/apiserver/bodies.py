@@ -15,7 +15,7 @@ def device(**more: Any) -> dict[str, Any]:
     return {"name": "a", **more}
 
 
-def shared(**policy: Any) -> dict[str, Any]:
+def make_shared_device(**policy: Any) -> dict[str, Any]:
     capacity = {"memory": {"value": "80Gi", "requestPolicy": POLICY | policy}}
     return device(allowMultipleAllocations=True, capacity=capacity)
 

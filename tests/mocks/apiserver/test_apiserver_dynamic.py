@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.mocks.apiserver.bodies import POLICY, TAINT, claim, device, fields, shared
+from tests.mocks.apiserver.bodies import POLICY, TAINT, claim, device, fields, make_shared_device
 
 BASE = "/apis/resource.k8s.io/v1"
 SLICES = f"{BASE}/resourceslices"
@@ -94,27 +94,27 @@ COUNTERS = {"memory": {"value": "80Gi"}}
             "spec.devices[0].capacity[memory].requestPolicy",
         ),
         (
-            {"devices": [shared(validValues=["1Gi"])]},
+            {"devices": [make_shared_device(validValues=["1Gi"])]},
             "spec.devices[0].capacity[memory].requestPolicy",
         ),
         (
-            {"devices": [shared(default=None)]},
+            {"devices": [make_shared_device(default=None)]},
             "spec.devices[0].capacity[memory].requestPolicy.default",
         ),
         (
-            {"devices": [shared(default="100Gi")]},
+            {"devices": [make_shared_device(default="100Gi")]},
             "spec.devices[0].capacity[memory].requestPolicy.validRange.default",
         ),
         (
-            {"devices": [shared(validRange={"min": "1Gi", "max": "90Gi"})]},
+            {"devices": [make_shared_device(validRange={"min": "1Gi", "max": "90Gi"})]},
             "spec.devices[0].capacity[memory].requestPolicy.validRange.max",
         ),
         (
-            {"devices": [shared(validRange={"min": "1Gi", "step": "0"})]},
+            {"devices": [make_shared_device(validRange={"min": "1Gi", "step": "0"})]},
             "spec.devices[0].capacity[memory].requestPolicy.validRange.step",
         ),
         (
-            {"devices": [shared(validRange=None, validValues=["2Gi", "1Gi"])]},
+            {"devices": [make_shared_device(validRange=None, validValues=["2Gi", "1Gi"])]},
             "spec.devices[0].capacity[memory].requestPolicy.validValues[1]",
         ),
         ({"pool": {"name": "a//b", "generation": 1, "resourceSliceCount": 1}}, "spec.pool.name"),
@@ -131,8 +131,8 @@ async def test_a_slice_that_breaks_a_rule_is_told_where(
 @pytest.mark.parametrize(
     "spec",
     [
-        {"devices": [shared()]},
-        {"devices": [shared(validRange=None, validValues=["1Gi", "2Gi"])]},
+        {"devices": [make_shared_device()]},
+        {"devices": [make_shared_device(validRange=None, validValues=["1Gi", "2Gi"])]},
         {"devices": None, "sharedCounters": [{"name": "s", "counters": COUNTERS}]},
         {"allNodes": None, "perDeviceNodeSelection": True, "devices": [device(nodeName="n")]},
         {"devices": [device(taints=[{**TAINT, "effect": effect} for effect in ("None", "NoExecute")])]},

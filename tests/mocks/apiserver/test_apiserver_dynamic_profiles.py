@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.mocks.apiserver.bodies import TAINT, claim, device, fields, shared
+from tests.mocks.apiserver.bodies import TAINT, claim, device, fields, make_shared_device
 
 BASE = "/apis/resource.k8s.io/v1"
 SLICES = f"{BASE}/resourceslices"
@@ -13,7 +13,7 @@ RULES = f"{BASE}/devicetaintrules"
 
 async def test_gates_drop_what_they_guard_unless_it_is_in_use(start: Any, make_slice: Any) -> None:
     api = await start(profile="1.34")
-    body = make_slice(devices=[shared() | {"taints": [TAINT], "attributes": {"m": {"int": 1}}}])
+    body = make_slice(devices=[make_shared_device() | {"taints": [TAINT], "attributes": {"m": {"int": 1}}}])
     made = await api.post(SLICES, body)
     assert made.body["spec"]["devices"] == [
         {"name": "a", "capacity": {"memory": {"value": "80Gi"}}, "attributes": {"m": {"int": 1}}}

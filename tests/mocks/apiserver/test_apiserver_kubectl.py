@@ -70,18 +70,18 @@ def attachment(name: str = "a1.a1") -> dict[str, Any]:
         "apiVersion": "drawbar.dev/v1alpha1",
         "kind": "DeviceAttachment",
         "metadata": {"name": name},
-        "spec": _filled(spec),
+        "spec": _make_minimal_value(spec),
     }
 
 
-def _filled(schema: dict[str, Any]) -> Any:
-    """The least that a schema admits."""
+def _make_minimal_value(schema: dict[str, Any]) -> Any:
+    """Return the least that a schema admits."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type"):
         case "object":
             inner = schema.get("properties") or {}
-            return {key: _filled(inner[key]) for key in schema.get("required") or ()}
+            return {key: _make_minimal_value(inner[key]) for key in schema.get("required") or ()}
         case "integer":
             return schema.get("minimum", 1)
         case "boolean":

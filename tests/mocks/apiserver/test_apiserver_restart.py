@@ -133,8 +133,8 @@ async def test_versions_never_go_back_over_a_restart(start: Any, tmp_path: Any, 
     assert int((await api.post(MAPS, make_config_map())).version) > last
 
 
-def filled(path: Any, count: int) -> list[dict[str, str]]:
-    """Write to a state file as a server does; what the store held after each write."""
+def fill_state_file(path: Any, count: int) -> list[dict[str, str]]:
+    """Write to a state file as a server does; return what the store held after each write."""
     seen = []
     with StateFile.opened(path) as state:
         store = Store()
@@ -151,7 +151,7 @@ def filled(path: Any, count: int) -> list[dict[str, str]]:
     return seen
 
 
-def loaded(path: Any) -> dict[str, str]:
+def load_state_file(path: Any) -> dict[str, str]:
     with StateFile.opened(path) as state:
         store = Store()
         state.resume(store, state.identity)
@@ -160,20 +160,20 @@ def loaded(path: Any) -> dict[str, str]:
 
 def test_a_log_cut_off_anywhere_holds_every_complete_write(tmp_path: Any) -> None:
     path = tmp_path / "state"
-    seen = filled(path, 12)
+    seen = fill_state_file(path, 12)
     content = path.read_bytes()
     first = content.index(b"\n") + 1
     for end in range(first, len(content) + 1):
         path.write_bytes(content[:end])
-        assert loaded(path) == seen[content[first:end].count(b"\n")]
+        assert load_state_file(path) == seen[content[first:end].count(b"\n")]
 
 
 def test_a_log_that_outgrew_the_objects_is_rewritten(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(statefile, "_SLACK_LINES", 5)
     path = tmp_path / "state"
-    seen = filled(path, 200)
+    seen = fill_state_file(path, 200)
     assert path.read_bytes().count(b"\n") < 15
-    assert loaded(path) == seen[-1]
+    assert load_state_file(path) == seen[-1]
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
 
 
@@ -191,7 +191,7 @@ def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Any, content: bytes)
 
 def test_damage_in_the_middle_is_named_by_its_line(tmp_path: Any) -> None:
     path = tmp_path / "state"
-    filled(path, 3)
+    fill_state_file(path, 3)
     lines = path.read_bytes().split(b"\n")
     lines[2] = lines[2][:-5]
     path.write_bytes(b"\n".join(lines))

@@ -72,7 +72,7 @@ class Cluster(clusters.Cluster):
             ),
         )
 
-    async def bound(self, pod):
+    async def wait_until_bound(self, pod):
         return (await self.wait_for(kinds.POD, pod, lambda pod: pod["spec"].get("nodeName")))["spec"][
             "nodeName"
         ]

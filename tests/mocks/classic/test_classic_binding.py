@@ -30,7 +30,7 @@ class Scheduler:
     async def pod(self, name, *claims):
         return msgspec.convert(await self.cluster.pod(name, *claims), documents.Document)
 
-    async def reserved(self, name):
+    async def list_consumers(self, name):
         claim = await self.cluster.wait_for(self.cluster.dialect.claim, name)
         return [consumer["name"] for consumer in claim["status"].get("reservedFor", ())]
 
@@ -59,7 +59,7 @@ async def test_a_reservation_is_added_to_what_others_reserved_meanwhile(idle, st
     first, second = await stale.pod("p1", "c1"), await stale.pod("p2", "c1")
     await stale.binder.bind(first, [claim], "a")
     await Scheduler(idle, stale.api).binder.bind(second, [claim], "a")
-    assert await stale.reserved("c1") == ["p1", "p2"]
+    assert await stale.list_consumers("c1") == ["p1", "p2"]
 
 
 async def test_a_pod_that_is_gone_leaves_its_claims(idle, stale):
@@ -69,7 +69,7 @@ async def test_a_pod_that_is_gone_leaves_its_claims(idle, stale):
     await idle.api.delete(binding.kinds.POD, "p1", namespace="default")
     with pytest.raises(PodGone):
         await stale.binder.bind(pod, [await stale.claim("c1")], "a")
-    assert await stale.reserved("c1") == []
+    assert await stale.list_consumers("c1") == []
 
 
 async def test_a_claim_that_is_being_deleted_is_not_reserved(idle, stale):
@@ -79,7 +79,7 @@ async def test_a_claim_that_is_being_deleted_is_not_reserved(idle, stale):
     await idle.delete(idle.dialect.claim, "c1")
     with pytest.raises(BindingFailed, match="got deleted in the meantime"):
         await stale.binder.bind(await stale.pod("p1", "c1"), [claim], "a")
-    assert await stale.reserved("c1") == []
+    assert await stale.list_consumers("c1") == []
 
 
 async def test_a_claim_that_was_replaced_is_not_reserved(idle, stale):

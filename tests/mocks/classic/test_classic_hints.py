@@ -82,8 +82,8 @@ def run():
     return run
 
 
-def _taken(waiting):
-    """Whether a pod is there to be taken, without waiting for one."""
+def _try_take(waiting):
+    """Return a pod to try, or None where none is there now."""
 
     async def ask():
         try:
@@ -154,7 +154,7 @@ def test_a_pod_under_way_is_not_given_out_a_second_time(run):
         await waiting.take()
         waiting.add(POD)
         waiting.wake_all()
-        twice = await _taken(waiting)
+        twice = await _try_take(waiting)
         waiting.end(POD)
         return twice, await waiting.take()
 
@@ -168,6 +168,6 @@ def test_a_pod_that_is_gone_is_not_tried_any_more(run):
         waiting.sleep(POD, backoff=False)
         waiting.drop(POD)
         waiting.wake_all()
-        return await _taken(waiting)
+        return await _try_take(waiting)
 
     assert run(work)[0] is None

@@ -14,11 +14,11 @@ NEWER = pytest.mark.parametrize("profile", ["1.31-classic"], indirect=True)
 OLDER = pytest.mark.parametrize("profile", ["1.30-classic"], indirect=True)
 
 
-def _selected(context):
+def _selected_node(context):
     return context["spec"].get("selectedNode")
 
 
-def _reserved(claim):
+def _list_consumers(claim):
     return [consumer["name"] for consumer in claim.get("status", {}).get("reservedFor", ())]
 
 
@@ -34,17 +34,17 @@ async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
     await cluster.event("p1", "0/1 nodes are available: 1 waiting for resource driver.")
 
-    refused = _selected(first)
+    refused = _selected_node(first)
     await cluster.answer("p1", c1=[refused])
-    second = await cluster.wait_for(context, "p1", lambda stored: _selected(stored) != refused)
+    second = await cluster.wait_for(context, "p1", lambda stored: _selected_node(stored) != refused)
     assert second["spec"]["potentialNodes"] == ["a", "b"]
-    assert {refused, _selected(second)} == {"a", "b"}
+    assert {refused, _selected_node(second)} == {"a", "b"}
 
-    await cluster.allocate("c1", _selected(second), pod)
-    assert await cluster.bound("p1") == _selected(second)
+    await cluster.allocate("c1", _selected_node(second), pod)
+    assert await cluster.wait_until_bound("p1") == _selected_node(second)
     await cluster.wait_until_gone(context, "p1")
     claim = await cluster.wait_for(cluster.dialect.claim, "c1")
-    assert _reserved(claim) == ["p1"]
+    assert _list_consumers(claim) == ["p1"]
     assert [write.verb for write in cluster.writes("podschedulingcontexts")] == ["create", "update", "delete"]
 
 
@@ -56,23 +56,23 @@ async def test_several_claims_wait_for_every_answer_and_stay_unreserved_until_al
     await cluster.claim("c2")
     pod = await cluster.pod("p1", "c1", "c2")
     await cluster.event("p1", "waiting for resource driver")
-    assert not _selected(await cluster.wait_for(context, "p1"))
+    assert not _selected_node(await cluster.wait_for(context, "p1"))
 
     await cluster.answer("p1", c1=["a"])
     await cluster.answer("p1", c1=["a"], c2=[])
-    await cluster.wait_for(context, "p1", lambda stored: _selected(stored) == "b")
+    await cluster.wait_for(context, "p1", lambda stored: _selected_node(stored) == "b")
 
     await cluster.allocate("c1", "b", pod)
     await cluster.event("p1", "waiting for resource driver to provide information")
-    await cluster.wait_for(claim, "c1", lambda stored: not _reserved(stored))
+    await cluster.wait_for(claim, "c1", lambda stored: not _list_consumers(stored))
     assert (await cluster.wait_for(claim, "c1"))["status"]["allocation"], "it only left reservedFor"
     assert not (await cluster.wait_for(claim, "c1"))["status"].get("deallocationRequested")
 
     await cluster.allocate("c2", "b", pod)
-    assert await cluster.bound("p1") == "b"
+    assert await cluster.wait_until_bound("p1") == "b"
     assert (
-        _reserved(await cluster.wait_for(claim, "c1"))
-        == _reserved(await cluster.wait_for(claim, "c2"))
+        _list_consumers(await cluster.wait_for(claim, "c1"))
+        == _list_consumers(await cluster.wait_for(claim, "c2"))
         == ["p1"]
     )
 
@@ -98,9 +98,9 @@ async def test_claims_that_exclude_each_other_are_given_back_until_the_pod_fits(
     assert len(asked) == 1, "one at a time"
     assert (await cluster.wait_for(claim, asked[0]))["status"]["allocation"], "the driver clears it"
     async with driving(2, ["a", "b"]):
-        node = await cluster.bound("p1")
+        node = await cluster.wait_until_bound("p1")
     claims = await cluster.all(claim)
-    assert {tuple(_reserved(stored)) for stored in claims.values()} == {("p1",)}
+    assert {tuple(_list_consumers(stored)) for stored in claims.values()} == {("p1",)}
     assert all(f"'{node}'" in str(stored["status"]["allocation"]) for stored in claims.values())
 
 
@@ -109,13 +109,13 @@ async def test_a_selection_is_withdrawn_before_deallocation_is_asked_for(cluster
     await cluster.nodes("a", "b")
     await cluster.claim("c1")
     pod = await cluster.pod("p1", "c1")
-    await cluster.wait_for(cluster.dialect.context, "p1", _selected)
+    await cluster.wait_for(cluster.dialect.context, "p1", _selected_node)
     await cluster.allocate("c1", "elsewhere", pod)
     claim = await cluster.wait_for(
         cluster.dialect.claim, "c1", lambda claim: claim["status"].get("deallocationRequested")
     )
-    assert not _reserved(claim)
-    assert not _selected(await cluster.wait_for(cluster.dialect.context, "p1"))
+    assert not _list_consumers(claim)
+    assert not _selected_node(await cluster.wait_for(cluster.dialect.context, "p1"))
     updates = [
         (write.resource, write.subresource) for write in cluster.server.writes if write.verb == "update"
     ]
@@ -129,8 +129,8 @@ async def test_a_pod_waits_for_an_immediate_claim_and_reserves_it_itself(cluster
     await cluster.pod("p1", "c1")
     await cluster.event("p1", "unallocated immediate resourceclaim")
     await cluster.allocate("c1", "b")
-    assert await cluster.bound("p1") == "b"
-    assert _reserved(await cluster.wait_for(cluster.dialect.claim, "c1")) == ["p1"]
+    assert await cluster.wait_until_bound("p1") == "b"
+    assert _list_consumers(await cluster.wait_for(cluster.dialect.claim, "c1")) == ["p1"]
     assert not cluster.writes("podschedulingcontexts"), "there was nothing to negotiate"
 
 
@@ -141,7 +141,7 @@ async def test_a_pod_finds_the_one_node_of_many_that_its_claim_can_be_allocated_
     await cluster.claim("c1")
     async with driving(1, ["n070"]):
         await cluster.pod("p1", "c1")
-        assert await cluster.bound("p1") == "n070"
+        assert await cluster.wait_until_bound("p1") == "n070"
 
 
 async def test_pods_that_compete_are_all_served_in_turn(cluster, controlling, driving):
@@ -174,10 +174,10 @@ async def test_a_restarted_scheduler_takes_a_negotiation_up_where_it_stands(idle
     await idle.claim("c1")
     pod = await idle.pod("p1", "c1")
     async with scheduling():
-        await idle.wait_for(idle.dialect.context, "p1", _selected)
+        await idle.wait_for(idle.dialect.context, "p1", _selected_node)
     await idle.allocate("c1", "a", pod)
     async with scheduling():
-        assert await idle.bound("p1") == "a"
+        assert await idle.wait_until_bound("p1") == "a"
         await idle.wait_until_gone(idle.dialect.context, "p1")
 
 
@@ -195,9 +195,11 @@ async def test_an_answer_that_comes_while_the_scheduler_still_writes_is_not_lost
     await late.nodes("a", "b")
     await late.claim("c1")
     await late.pod("p1", "c1")
-    refused = _selected(await late.wait_for(late.dialect.context, "p1"))
+    refused = _selected_node(await late.wait_for(late.dialect.context, "p1"))
     await late.answer("p1", c1=[refused])
-    await late.wait_for(late.dialect.context, "p1", lambda context: _selected(context) not in {"", refused})
+    await late.wait_for(
+        late.dialect.context, "p1", lambda context: _selected_node(context) not in {"", refused}
+    )
 
 
 @NEWER
@@ -207,7 +209,7 @@ async def test_what_a_driver_reserves_while_the_scheduler_still_writes_stays_res
     pod = await late.pod("p1", "c1")
     await late.wait_for(late.dialect.context, "p1")
     await late.allocate("c1", "a", pod)
-    assert await late.bound("p1") == "a"
+    assert await late.wait_until_bound("p1") == "a"
     assert [write.verb for write in late.writes("resourceclaims", "status")] == ["patch"], (
         "the driver's alone"
     )
@@ -230,8 +232,8 @@ async def test_any_write_may_fail_once_and_the_pod_is_bound_and_its_claim_reserv
     await cluster.claim("c1")
     async with controlling(), driving(1, ["b"]):
         await cluster.pod("p1", "c1")
-        assert await cluster.bound("p1") == "b"
-        await cluster.wait_for(cluster.dialect.claim, "c1", lambda claim: _reserved(claim) == ["p1"])
+        assert await cluster.wait_until_bound("p1") == "b"
+        await cluster.wait_for(cluster.dialect.claim, "c1", lambda claim: _list_consumers(claim) == ["p1"])
 
 
 @NEWER
@@ -240,14 +242,14 @@ async def test_a_pod_that_goes_while_it_waits_leaves_nothing_behind(cluster, con
     await cluster.claim("c1")
     async with controlling():
         await cluster.pod("p1", "c1")
-        await cluster.wait_for(cluster.dialect.context, "p1", _selected)
+        await cluster.wait_for(cluster.dialect.context, "p1", _selected_node)
         await cluster.delete(kinds.POD, "p1")
         await cluster.wait_until_gone(cluster.dialect.context, "p1")
         again = await cluster.pod("p1", "c1")
-        context = await cluster.wait_for(cluster.dialect.context, "p1", _selected)
+        context = await cluster.wait_for(cluster.dialect.context, "p1", _selected_node)
         assert context["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
         await cluster.allocate("c1", "a", again)
-        assert await cluster.bound("p1") == "a"
+        assert await cluster.wait_until_bound("p1") == "a"
 
 
 @NEWER
@@ -259,11 +261,11 @@ async def test_a_pod_that_goes_at_the_last_moment_leaves_its_claim_unreserved(cl
     await cluster.claim("c1")
     await cluster.allocate("c1", "a")
     await cluster.pod("p1", "c1")
-    await cluster.wait_for(claim, "c1", lambda stored: _reserved(stored) == ["p1"])
+    await cluster.wait_for(claim, "c1", lambda stored: _list_consumers(stored) == ["p1"])
     await cluster.delete(kinds.POD, "p1")
     await cluster.wait_until_gone(kinds.POD, "p1")
     held.lift()
-    left = await cluster.wait_for(claim, "c1", lambda stored: not _reserved(stored))
+    left = await cluster.wait_for(claim, "c1", lambda stored: not _list_consumers(stored))
     assert not left["status"].get("deallocationRequested")
 
 
@@ -277,11 +279,11 @@ async def test_a_context_that_belongs_to_another_pod_is_left_alone_until_it_goes
     await cluster.create(cluster.dialect.context, "p1", metadata=metadata, spec={})
     pod = await cluster.pod("p1", "c1")
     await cluster.event("p1", "is not owned by Pod default/p1")
-    assert await cluster.wait_for(cluster.dialect.context, "p1", lambda context: not _selected(context))
+    assert await cluster.wait_for(cluster.dialect.context, "p1", lambda context: not _selected_node(context))
     await cluster.delete(cluster.dialect.context, "p1")
-    await cluster.wait_for(cluster.dialect.context, "p1", _selected)
+    await cluster.wait_for(cluster.dialect.context, "p1", _selected_node)
     await cluster.allocate("c1", "a", pod)
-    assert await cluster.bound("p1") == "a"
+    assert await cluster.wait_until_bound("p1") == "a"
 
 
 @NEWER
@@ -294,9 +296,9 @@ async def test_the_command_serves_a_cluster_that_has_no_device_taints(idle, tmp_
     async with asyncio.TaskGroup() as group:
         task = group.create_task(command.serve(arguments))
         pod = await idle.pod("p1", template="gpus")
-        await idle.wait_for(idle.dialect.context, "p1", _selected)
+        await idle.wait_for(idle.dialect.context, "p1", _selected_node)
         (name,) = await idle.all(idle.dialect.claim)
         await idle.allocate(name, "a", pod)
-        assert await idle.bound("p1") == "a"
+        assert await idle.wait_until_bound("p1") == "a"
         task.cancel()
     assert json.loads(capsys.readouterr().out)["ready"]

@@ -24,7 +24,7 @@ def _document(name, **content):
     return documents.Document(metadata=metadata, **content)
 
 
-def _on(*names):
+def _make_node_selector(*names):
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(names)}]}
     return {"nodeSelectorTerms": [term]}
 
@@ -46,7 +46,7 @@ def _claim(dialect, name="c1", *, nodes=(), reserved=(), allocated=None, **statu
         allocation = {"controller": DRIVER}
         key = "nodeSelector"
     if nodes:
-        allocation[key] = _on(*nodes)
+        allocation[key] = _make_node_selector(*nodes)
     if allocated:
         status = {"allocation": allocation, "reservedFor": list(reserved), **status}
     return _document(name, spec=spec, status=status)
@@ -63,7 +63,7 @@ def _context(selected="", potential=(), owner="p", **unsuitable):
 
 
 def _class(dialect, nodes=()):
-    selector = {"suitableNodes": _on(*nodes)} if nodes else {}
+    selector = {"suitableNodes": _make_node_selector(*nodes)} if nodes else {}
     content = selector if dialect is dialects.V1ALPHA2 else {"spec": selector}
     return msgspec.convert({"metadata": {"name": "any"}, **content}, objects.Class)
 

@@ -147,11 +147,11 @@ async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_
 
         await waiting.until(pods, lambda value: not value)
 
-        async def held():
+        async def list_leftovers():
             left = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
             return sysfs.SysfsTree.open(tree).attached() or left
 
-        await waiting.until(held, lambda value: not value)
+        await waiting.until(list_leftovers, lambda value: not value)
         assert not list(node.cdi.glob("*.json"))
 
         # A further node gets the label while everything runs: the Fabric has another host.

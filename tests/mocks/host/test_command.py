@@ -11,7 +11,7 @@ from drawbar.mocks.fabric import pool
 from drawbar.mocks.host import command
 
 
-def parsed(module, *arguments):
+def parse_arguments(module, *arguments):
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     return parser.parse_args(arguments)
@@ -19,7 +19,7 @@ def parsed(module, *arguments):
 
 def host(tmp_path, *more):
     required = ("--node-name", "n", "--root", str(tmp_path / "sys"), "--uevents", str(tmp_path / "u"))
-    return parsed(command, *required, *more)
+    return parse_arguments(command, *required, *more)
 
 
 async def test_a_number_of_slots_that_no_host_has_is_refused(tmp_path):
@@ -29,11 +29,11 @@ async def test_a_number_of_slots_that_no_host_has_is_refused(tmp_path):
 
 async def test_a_host_is_of_a_node(tmp_path):
     with pytest.raises(errors.UsageError, match=r"needs --node-name and --uevents \(or --pull SLOT\)"):
-        await command.serve(parsed(command, "--root", str(tmp_path / "sys")))
+        await command.serve(parse_arguments(command, "--root", str(tmp_path / "sys")))
 
 
 async def test_what_is_not_there_cannot_be_pulled_out(tmp_path):
-    arguments = parsed(command, "--root", str(tmp_path / "sys"), "--pull", "1")
+    arguments = parse_arguments(command, "--root", str(tmp_path / "sys"), "--pull", "1")
     with pytest.raises(errors.MockError, match="no mocked sysfs tree"):
         await command.serve(arguments)
 
@@ -60,7 +60,7 @@ async def test_a_place_that_cannot_be_written_is_named_with_the_remedy(tmp_path)
 )
 async def test_a_fabric_has_its_devices_from_one_place(options):
     with pytest.raises(errors.UsageError, match="one of --config and --devices"):
-        await fabric.serve(parsed(fabric, *options))
+        await fabric.serve(parse_arguments(fabric, *options))
 
 
 def test_amounts_of_devices_are_read_from_a_text():

@@ -80,8 +80,8 @@ class World(clusters.Cluster):
         """Returns once exactly these drivers are registered."""
         await self.plugins_until(node, lambda: node.plugins.drivers() == list(expected))
 
-    async def connected(self, node, *endpoints):
-        """Returns once exactly these endpoints are connected, in that order."""
+    async def wait_until_connected(self, node, *endpoints):
+        """Return once exactly these endpoints are connected, in that order."""
         await self.plugins_until(node, lambda: node.plugins.connected() == list(endpoints))
 
     async def plugins_until(self, node, holds):
@@ -89,8 +89,8 @@ class World(clusters.Cluster):
             while not holds():
                 await node.plugins.changed()
 
-    async def contained(self, node, pod):
-        """Returns once the first container of the pod runs, and so all others."""
+    async def wait_for_containers(self, node, pod):
+        """Return once the first container of the pod runs, and so all others."""
         async with asyncio.timeout(plugins.DEADLINE_SECONDS):
             while not (self.directory / "pods" / pod["metadata"]["uid"] / "config.json").exists():
                 await node.worked()
@@ -151,7 +151,7 @@ class World(clusters.Cluster):
     async def runs(self, name="p1"):
         return await self.pod_that(lambda pod: pod["status"].get("phase") == "Running", name)
 
-    async def gone(self, name="p1"):
+    async def wait_until_pod_gone(self, name="p1"):
         await super().wait_until_gone(kinds.POD, name)
 
     def runtime_spec(self, pod, name="config.json"):

@@ -109,12 +109,12 @@ class Plugin(
         self.entered.put_nowait((method, names))
         return names
 
-    async def registered(self):
+    async def wait_for_registration(self):
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self.statuses.get()
 
-    async def entering(self):
-        """The next call that began."""
+    async def wait_for_call(self):
+        """Return the next call that began."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self.entered.get()
 

@@ -125,8 +125,8 @@ async def test_from_1_28_to_1_30_an_older_plugin_is_asked_claim_by_claim(tmp_pat
             await protocols.prepare(channel, versions.V1ALPHA4, claims, 20)
 
 
-async def claimed(world, name, *claims, used):
-    """A pod with these claims, allocated by handles; of them one container uses some."""
+async def create_pod_with_claims(world, name, *claims, used):
+    """Create a pod with these claims, allocated by handles; of them one container uses some."""
     for claim in claims:
         await world.create(CLAIM, claim, spec={"resourceClassName": "any"})
     pod = await world.create(
@@ -155,14 +155,14 @@ async def test_handles_are_passed_for_what_a_container_uses_also_after_a_restart
     world = classic_world
     async with plugged(world.directory) as plugin, world.kubelets(release="1.27") as kubelets:
         assert (await plugin.registered.get()).plugin_registered
-        await claimed(world, "p1", "c1", "c2", used=["c1"])
+        await create_pod_with_claims(world, "p1", "c1", "c2", used=["c1"])
         await world.runs()
         (asked,) = plugin.asked
         assert (asked.claim_name, asked.resource_handle) == ("c1", "handle of c1")
         await kubelets.restart("node-a")
         await plugin.registered.get()
         await world.delete(kinds.POD, "p1")
-        await world.gone()
+        await world.wait_until_pod_gone()
     _, undone = plugin.asked
     assert undone.claim_name == "c1"
     assert undone.resource_handle == "handle of c1"
@@ -172,7 +172,7 @@ async def test_a_call_that_fails_keeps_the_pod_from_starting_and_is_made_again(c
     world = classic_world
     async with plugged(world.directory, fails=True) as plugin, world.kubelet(release="1.27"):
         await plugin.registered.get()
-        await claimed(world, "p1", "c1", used=["c1"])
+        await create_pod_with_claims(world, "p1", "c1", used=["c1"])
         await world.event("FailedPrepareDynamicResources", "code = NotFound desc = who?")
         plugin.fails = False
         await world.runs()

@@ -6,7 +6,7 @@ from drawbar.driver.kube import kinds
 
 
 async def with_pod(world, plugin, **spec):
-    await plugin.registered()
+    await plugin.wait_for_registration()
     await world.pod("p1", "c1", **spec)
     return await world.runs()
 
@@ -23,7 +23,7 @@ async def test_a_deleted_pod_is_unprepared_while_it_is_still_there_and_then_remo
         pod = await with_pod(world, plugin)
         plugin.unprepare_hook = look
         await world.delete(kinds.POD, "p1")
-        await world.gone()
+        await world.wait_until_pod_gone()
         assert plugin.unprepares == [["c1"]]
     assert seen == [("Running", [])]
     assert not (world.directory / "pods" / pod["metadata"]["uid"]).exists()
@@ -37,7 +37,7 @@ async def test_the_containers_of_a_deleted_pod_are_given_their_time(world):
         await world.pod_that(lambda pod: pod["metadata"].get("deletionTimestamp"))
         assert node.sandboxes.exists(pod["metadata"]["uid"])
         assert plugin.unprepares == []
-        await world.gone()
+        await world.wait_until_pod_gone()
     assert plugin.unprepares == [["c1"]]
 
 
@@ -55,7 +55,7 @@ async def test_a_pod_stays_until_its_claims_are_unprepared(world, answer):
         await with_pod(world, plugin)
         plugin.unprepare_answers = [answer, *plugin.unprepare_answers]
         await world.delete(kinds.POD, "p1")
-        await world.gone()
+        await world.wait_until_pod_gone()
     assert plugin.unprepares == [["c1"], ["c1"]]
 
 
@@ -67,7 +67,7 @@ async def test_a_deleted_pod_stays_while_its_driver_is_gone(world):
         await world.delete(kinds.POD, "p1")
         await world.pod_that(lambda pod: pod["metadata"].get("deletionTimestamp"))
         async with world.plugin() as second:
-            await world.gone()
+            await world.wait_until_pod_gone()
             assert second.unprepares == [["c1"]]
 
 
@@ -78,7 +78,7 @@ async def test_a_pod_without_grace_period_does_not_wait_for_unprepare(world, gra
             await with_pod(world, plugin, terminationGracePeriodSeconds=30 if grace == 0 else 0)
         await world.drivers(node)
         await world.delete(kinds.POD, "p1", grace=grace)
-        await world.gone()
+        await world.wait_until_pod_gone()
         assert [entry["ClaimName"] for entry in world.state()] == ["c1"]
         async with world.plugin() as second:
             assert await second.next_call() == ("unprepare", ["c1"])
@@ -130,11 +130,11 @@ async def test_a_pod_that_went_while_the_kubelet_was_down_is_unprepared_by_the_l
 
 async def test_a_pod_that_never_ran_is_removed_at_once(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         plugin.blocked.clear()
         await world.pod("p1", "c1")
-        await plugin.entering()
+        await plugin.wait_for_call()
         await world.delete(kinds.POD, "p1")
         plugin.blocked.set()
-        await world.gone()
+        await world.wait_until_pod_gone()
     assert plugin.unprepares == [["c1"]]

@@ -94,7 +94,7 @@ def test_each_release_opens_its_stream(release, supported, service):
     assert versions.health_service(release, supported) == service
 
 
-def shown(pod):
+def find_resources_status(pod):
     containers = pod["status"].get("containerStatuses") or [{}]
     return containers[0].get("allocatedResourcesStatus")
 
@@ -102,7 +102,7 @@ def shown(pod):
 def shows(status, message=None):
     entry = {"resourceID": "drawbar.dev/claim=slot-1", "health": status}
     entry |= {"message": message} if message else {}
-    return lambda pod: shown(pod) == [{"name": "claim:c1", "resources": [entry]}]
+    return lambda pod: find_resources_status(pod) == [{"name": "claim:c1", "resources": [entry]}]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def shows(status, message=None):
 async def test_the_pod_shows_what_the_plugin_says(world, release, versions_, package):
     spoken = world.health()
     async with world.kubelet(release=release), world.plugin(versions=versions_, health=spoken) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         assert await spoken.open() == package
         await world.pod("p1", "c1")
         await world.pod_that(shows("Unknown"))
@@ -127,7 +127,7 @@ async def test_the_pod_shows_what_the_plugin_says(world, release, versions_, pac
 
 async def test_a_pod_names_the_request_that_its_container_names(world):
     def both(claims):
-        return {uid: _with(answer, *devices) for uid, answer in _each(world, claims)}
+        return {uid: _replace_devices(answer, *devices) for uid, answer in _each(world, claims)}
 
     devices = [world.device("slot-1", "one"), world.device("slot-2", "two")]
     use = [{"name": "c1", "request": "one"}]
@@ -136,23 +136,28 @@ async def test_a_pod_names_the_request_that_its_container_names(world):
         {"name": "other", "image": "none"},
     ]
     async with world.kubelet(), world.plugin(both, health=world.health()) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1", containers=containers)
         pod = await world.runs()
     resources = [{"resourceID": "drawbar.dev/claim=slot-1", "health": "Unknown"}]
-    assert shown(pod) == [{"name": "claim:c1/one", "resources": resources}]
+    assert find_resources_status(pod) == [{"name": "claim:c1/one", "resources": resources}]
     assert "allocatedResourcesStatus" not in pod["status"]["containerStatuses"][1]
 
 
 async def test_a_device_without_a_cdi_id_is_shown_by_its_name(world):
     def plain(claims):
-        return {uid: _with(answer, world.device("slot-1", cdi=[])) for uid, answer in _each(world, claims)}
+        return {
+            uid: _replace_devices(answer, world.device("slot-1", cdi=[]))
+            for uid, answer in _each(world, claims)
+        }
 
     async with world.kubelet(), world.plugin(plain) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         pod = await world.runs()
-    ((status,),) = [[resource["resourceID"] for resource in entry["resources"]] for entry in shown(pod)]
+    ((status,),) = [
+        [resource["resourceID"] for resource in entry["resources"]] for entry in find_resources_status(pod)
+    ]
     assert status == "drawbar.dev/chassis-1/slot-1"
 
 
@@ -160,7 +165,7 @@ def _each(world, claims):
     return world.all_prepared(claims).items()
 
 
-def _with(answer, *devices):
+def _replace_devices(answer, *devices):
     del answer.devices[:]
     answer.devices.extend(devices)
     return answer
@@ -170,7 +175,7 @@ async def test_a_report_that_is_not_repeated_becomes_unknown(world):
     spoken = world.health()
     times = {"health_timeout_seconds": 0.2, "resync_seconds": 0.05}
     async with world.kubelet(**times), world.plugin(health=spoken) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await spoken.open()
         await world.pod("p1", "c1")
         await world.runs()
@@ -182,7 +187,7 @@ async def test_a_report_that_is_not_repeated_becomes_unknown(world):
 async def test_when_the_stream_ends_all_is_forgotten_and_a_new_one_is_opened(world):
     spoken = world.health()
     async with world.kubelet(resync_seconds=0.05), world.plugin(health=spoken) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await spoken.open()
         await world.pod("p1", "c1")
         await world.runs()
@@ -199,7 +204,7 @@ async def test_a_stream_that_is_refused_is_opened_again(world):
     spoken = world.health()
     spoken.refusals = 2
     async with world.kubelet(), world.plugin(health=spoken) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await spoken.open()
     assert spoken.refusals == 0
 
@@ -207,11 +212,11 @@ async def test_a_stream_that_is_refused_is_opened_again(world):
 async def test_where_the_gate_is_off_nothing_is_opened_and_nothing_shown(world):
     spoken = world.health()
     async with world.kubelet(release="1.35"), world.plugin(health=spoken) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         pod = await world.runs()
         assert spoken.streams == []
-    assert shown(pod) is None
+    assert find_resources_status(pod) is None
 
 
 async def test_the_gate_can_be_set(world):
@@ -220,7 +225,7 @@ async def test_the_gate_can_be_set(world):
         world.kubelet(release="1.35", resource_health=True),
         world.plugin(health=spoken) as plugin,
     ):
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await spoken.open()
         await world.pod("p1", "c1")
         await world.runs()

@@ -27,7 +27,7 @@ async def test_the_node_is_ready_with_its_labels_and_ids(world):
 
 async def test_a_pod_runs_with_the_cdi_edits_of_its_devices(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         pod = await world.runs()
         spec = world.runtime_spec(pod)
@@ -58,7 +58,7 @@ async def test_a_container_gets_only_the_claims_and_requests_that_it_names(world
     ]
     setup = [container("setup", {"name": "c1", "request": "one"})]
     async with world.kubelet() as node, world.plugin(both) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1", containers=containers, initContainers=setup)
         pod = await world.runs()
         own = {
@@ -81,7 +81,7 @@ async def test_a_container_gets_only_the_claims_and_requests_that_it_names(world
 
 async def test_one_call_carries_all_claims_of_the_pod(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1", "c2")
         await world.runs()
     assert plugin.prepares == [["c1", "c2"]]
@@ -89,7 +89,7 @@ async def test_one_call_carries_all_claims_of_the_pod(world):
 
 async def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         pod = await world.pod("p1", "c1", containers=[{"name": "main", "image": "none"}])
         await world.runs()
     assert plugin.prepares == [["c1"]]
@@ -98,16 +98,16 @@ async def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world):
 
 async def test_two_pods_of_one_claim_prepare_once_and_the_last_one_unprepares(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.runs("p1")
         await world.pod("p2", "c1")
         await world.runs("p2")
         await world.delete(kinds.POD, "p1")
-        await world.gone("p1")
+        await world.wait_until_pod_gone("p1")
         assert plugin.calls == [("prepare", ["c1"])]
         await world.delete(kinds.POD, "p2")
-        await world.gone("p2")
+        await world.wait_until_pod_gone("p2")
     assert plugin.calls == [("prepare", ["c1"]), ("unprepare", ["c1"])]
 
 
@@ -134,7 +134,7 @@ async def test_two_pods_of_one_claim_prepare_once_and_the_last_one_unprepares(wo
 )
 async def test_a_failed_prepare_is_an_event_and_is_tried_again(world, answer, words):
     async with world.kubelet(), world.plugin(answer, world.all_prepared) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.event(FAILED, words)
         await world.runs()
@@ -143,7 +143,7 @@ async def test_a_failed_prepare_is_an_event_and_is_tried_again(world, answer, wo
 
 async def test_a_call_that_takes_too_long_is_given_up_and_tried_again(world):
     async with world.kubelet(call_timeout_seconds=0.1), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         plugin.blocked.clear()
         await world.pod("p1", "c1")
         await world.event(FAILED, "NodePrepareResources: rpc error: code = DeadlineExceeded")
@@ -154,10 +154,10 @@ async def test_a_call_that_takes_too_long_is_given_up_and_tried_again(world):
 async def test_a_plugin_that_is_deregistered_during_a_call_fails_it(world):
     async with world.kubelet() as node:
         async with world.plugin() as plugin:
-            await plugin.registered()
+            await plugin.wait_for_registration()
             plugin.blocked.clear()
             await world.pod("p1", "c1")
-            await plugin.entering()
+            await plugin.wait_for_call()
             plugin.registration.unlink()
             await world.event(FAILED, "NodePrepareResources: rpc error: code = Canceled")
             plugin.blocked.set()
@@ -179,12 +179,12 @@ async def test_a_pod_whose_driver_never_was_there_can_be_deleted(world):
         await world.pod("p1", "c1")
         await world.event(FAILED, "is not registered")
         await world.delete(kinds.POD, "p1")
-        await world.gone()
+        await world.wait_until_pod_gone()
 
 
 async def test_a_pod_for_which_the_claim_is_not_reserved_is_refused(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1", reserve=False)
         await world.event(FAILED, "is not allowed to use ResourceClaim c1")
     assert plugin.calls == []
@@ -207,7 +207,7 @@ async def test_a_claim_of_a_template_that_was_not_made_yet_is_waited_for(world):
 async def test_a_cdi_id_that_no_spec_defines_is_an_event_and_prepare_is_not_called_again(world):
     (world.directory / "cdi" / "claim.json").unlink()
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.event("Failed", "unresolvable CDI devices drawbar.dev/claim=slot-1")
         world.write_cdi()
@@ -218,6 +218,6 @@ async def test_a_cdi_id_that_no_spec_defines_is_an_event_and_prepare_is_not_call
 async def test_what_is_wrong_with_a_cdi_file_stands_in_the_event(world):
     world.write_cdi({"cdiVersion": "0.5.0", "kind": "drawbar.dev/claim", "devices": [{"name": "slot-1"}]})
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.event("Failed", "claim.json is ignored: invalid device 'slot-1', empty device edits")

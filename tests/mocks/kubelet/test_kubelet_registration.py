@@ -38,7 +38,7 @@ def test_the_first_version_that_the_release_knows_is_taken(release, supported, c
 )
 async def test_a_plugin_without_a_known_version_is_told_so(world, supported, words):
     async with world.kubelet() as node, world.plugin(versions=supported) as plugin:
-        status = await plugin.registered()
+        status = await plugin.wait_for_registration()
         assert node.plugins.drivers() == []
     assert not status.plugin_registered
     assert "plugin validation failed" in status.error
@@ -47,7 +47,7 @@ async def test_a_plugin_without_a_known_version_is_told_so(world, supported, wor
 
 async def test_another_type_of_plugin_is_told_that_nobody_handles_it(world):
     async with world.kubelet() as node, world.plugin(kind="CSIPlugin") as plugin:
-        status = await plugin.registered()
+        status = await plugin.wait_for_registration()
         assert node.plugins.drivers() == []
     assert not status.plugin_registered
     assert "no handler registered for plugin type: CSIPlugin" in status.error
@@ -55,48 +55,48 @@ async def test_another_type_of_plugin_is_told_that_nobody_handles_it(world):
 
 async def test_an_older_kubelet_calls_the_version_it_knows(world):
     async with world.kubelet(release="1.33"), world.plugin(versions=(V1, BETA)) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.runs()
         await world.delete(kinds.POD, "p1")
-        await world.gone()
+        await world.wait_until_pod_gone()
     assert plugin.services == [beta_pb2.NodePrepareResourcesRequest.__module__] * 2
 
 
 async def test_a_plugin_that_answers_the_good_news_with_an_error_is_deregistered_and_tried_again(world):
     async with world.kubelet() as node, world.plugin() as plugin:
         plugin.notify_answers = [RuntimeError("no"), None]
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.drivers(node)
-        assert (await plugin.registered()).plugin_registered
+        assert (await plugin.wait_for_registration()).plugin_registered
         await world.drivers(node, world.DRIVER)
 
 
 async def test_a_plugin_that_does_not_answer_the_good_news_in_time_is_deregistered(world):
     async with world.kubelet(notify_timeout_seconds=0.1) as node, world.plugin() as plugin:
         plugin.notify_answers = ["silence"]
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.drivers(node)
 
 
 async def test_a_plugin_that_is_silent_at_first_is_asked_again(world):
     async with world.kubelet(info_timeout_seconds=0.1), world.plugin() as plugin:
         plugin.info_answers = ["silence", RuntimeError("not yet"), None]
-        assert (await plugin.registered()).plugin_registered
+        assert (await plugin.wait_for_registration()).plugin_registered
 
 
 async def test_a_socket_at_which_nobody_listens_holds_up_no_other(world):
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(world.directory / "plugins_registry" / "a-reg.sock"))
         async with world.kubelet(dial_timeout_seconds=30), world.plugin() as plugin:
-            assert (await plugin.registered()).plugin_registered
+            assert (await plugin.wait_for_registration()).plugin_registered
 
 
 async def test_a_socket_in_a_subfolder_is_found(world):
     async with world.kubelet() as node:
         (world.directory / "plugins_registry" / "sub" / "folder").mkdir(parents=True)
         async with world.plugin(folder="sub/folder") as plugin:
-            assert (await plugin.registered()).plugin_registered
+            assert (await plugin.wait_for_registration()).plugin_registered
             assert node.plugins.drivers() == [world.DRIVER]
         await world.drivers(node)
 
@@ -114,10 +114,10 @@ async def test_hidden_names_and_files_that_are_no_sockets_are_ignored(world):
 async def test_a_plugin_that_comes_again_is_registered_again(world):
     async with world.kubelet() as node:
         async with world.plugin() as first:
-            assert (await first.registered()).plugin_registered
+            assert (await first.wait_for_registration()).plugin_registered
         await world.drivers(node)
         async with world.plugin() as second:
-            assert (await second.registered()).plugin_registered
+            assert (await second.wait_for_registration()).plugin_registered
             await world.pod("p1", "c1")
             await world.runs()
     assert (first.prepares, second.prepares) == ([], [["c1"]])
@@ -125,7 +125,7 @@ async def test_a_plugin_that_comes_again_is_registered_again(world):
 
 async def test_a_plugin_whose_registration_socket_goes_is_not_called_any_more(world):
     async with world.kubelet() as node, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         plugin.registration.unlink()
         await world.drivers(node)
         await world.pod("p1", "c1")
@@ -135,24 +135,24 @@ async def test_a_plugin_whose_registration_socket_goes_is_not_called_any_more(wo
 
 async def test_a_second_registration_of_an_endpoint_is_refused_until_its_socket_is_made_anew(world):
     async with world.kubelet() as node, world.plugin(name="a") as first:
-        await first.registered()
+        await first.wait_for_registration()
         async with world.plugin(name="b", endpoint=first.endpoint, listening=False) as second:
-            status = await second.registered()
+            status = await second.wait_for_registration()
             assert not status.plugin_registered
             assert f"endpoint {first.endpoint} already registered" in status.error
             async with world.plugin(name="c") as third:
-                await third.registered()
+                await third.wait_for_registration()
             await world.drivers(node, world.DRIVER)
             assert len(second.told) == 1
         async with world.plugin(name="b", endpoint=first.endpoint, listening=False) as again:
-            assert not (await again.registered()).plugin_registered
+            assert not (await again.wait_for_registration()).plugin_registered
 
 
 async def test_of_two_plugins_of_a_driver_the_newest_is_called(world):
     async with world.kubelet() as node, world.plugin(name="old") as old:
-        await world.connected(node, old.endpoint)
+        await world.wait_until_connected(node, old.endpoint)
         async with world.plugin(name="new") as new:
-            await world.connected(node, old.endpoint, new.endpoint)
+            await world.wait_until_connected(node, old.endpoint, new.endpoint)
             await world.pod("p1", "c1")
             await world.runs()
     assert (old.calls, new.prepares) == ([], [["c1"]])
@@ -160,13 +160,13 @@ async def test_of_two_plugins_of_a_driver_the_newest_is_called(world):
 
 async def test_a_plugin_that_is_connected_is_preferred_to_a_newer_one_that_is_not(world):
     async with world.kubelet() as node, world.plugin(name="old") as old:
-        await old.registered()
-        await world.connected(node, old.endpoint)
+        await old.wait_for_registration()
+        await world.wait_until_connected(node, old.endpoint)
         async with world.plugin(name="new") as new:
-            await new.registered()
-            await world.connected(node, old.endpoint, new.endpoint)
+            await new.wait_for_registration()
+            await world.wait_until_connected(node, old.endpoint, new.endpoint)
             await new.service.stop(None)
-            await world.connected(node, old.endpoint)
+            await world.wait_until_connected(node, old.endpoint)
             await world.pod("p1", "c1")
             await world.runs()
     assert (old.prepares, new.calls) == ([["c1"]], [])
@@ -174,12 +174,12 @@ async def test_a_plugin_that_is_connected_is_preferred_to_a_newer_one_that_is_no
 
 async def test_a_connection_that_broke_is_made_again(world):
     async with world.kubelet() as node, world.plugin(name="a") as plugin:
-        await plugin.registered()
-        await world.connected(node, plugin.endpoint)
+        await plugin.wait_for_registration()
+        await world.wait_until_connected(node, plugin.endpoint)
         await plugin.service.stop(None)
-        await world.connected(node)
+        await world.wait_until_connected(node)
         async with world.plugin(name="z", endpoint=plugin.endpoint):
-            await world.connected(node, plugin.endpoint)
+            await world.wait_until_connected(node, plugin.endpoint)
 
 
 def test_the_pauses_between_registrations_double_up_to_two_minutes():

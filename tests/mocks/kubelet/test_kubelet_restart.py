@@ -19,26 +19,26 @@ EMPTY = '{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1"
 
 async def test_a_restarted_kubelet_does_not_call_prepare_for_a_pod_whose_sandbox_stands(world):
     async with world.kubelets() as kubelets, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.runs()
         await kubelets.restart("node-a")
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p2", "c2")
         await world.runs("p2")
         await world.delete(kinds.POD, "p1")
-        await world.gone()
+        await world.wait_until_pod_gone()
     assert plugin.calls == [("prepare", ["c1"]), ("prepare", ["c2"]), ("unprepare", ["c1"])]
 
 
 async def test_after_a_restart_the_next_sandbox_is_prepared_again(world):
     async with world.kubelets() as kubelets, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         pod = await world.pod("p1", "c1")
         await world.runs()
         await plugin.next_call()
         node = await kubelets.restart("node-a")
-        await plugin.registered()
+        await plugin.wait_for_registration()
         node.kill_sandbox(pod["metadata"]["uid"])
         assert await plugin.next_call() == ("prepare", ["c1"])
         assert kubelets["node-a"] is node
@@ -46,21 +46,21 @@ async def test_after_a_restart_the_next_sandbox_is_prepared_again(world):
 
 async def test_without_a_restart_a_new_sandbox_needs_no_call(world):
     async with world.kubelet() as node, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         pod = await world.pod("p1", "c1")
         await world.runs()
         (world.directory / "cdi" / "claim.json").unlink()
         node.kill_sandbox(pod["metadata"]["uid"])
         await world.event("Failed", "unresolvable")
         world.write_cdi()
-        await world.contained(node, pod)
+        await world.wait_for_containers(node, pod)
     assert plugin.prepares == [["c1"]]
 
 
 async def test_after_a_restart_a_container_is_made_in_the_old_sandbox_without_a_call(world):
     (world.directory / "cdi" / "claim.json").unlink()
     async with world.kubelets() as kubelets, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.event("Failed", "unresolvable")
         await kubelets.stop("node-a")
@@ -76,7 +76,7 @@ async def test_a_rebooted_node_has_a_new_boot_id_and_prepares_its_pods_again(wor
         return world.all_prepared(claims)
 
     async with world.kubelets() as kubelets, world.plugin(write_again) as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         await world.runs()
         await plugin.next_call()
@@ -90,14 +90,14 @@ async def test_a_rebooted_node_has_a_new_boot_id_and_prepares_its_pods_again(wor
 
 async def test_a_second_prepare_adds_its_devices_to_those_of_the_first(world):
     async with world.kubelets() as kubelets, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         pod = await world.pod("p1", "c1")
         await world.runs()
         await plugin.next_call()
         node = await kubelets.restart("node-a")
-        await plugin.registered()
+        await plugin.wait_for_registration()
         node.kill_sandbox(pod["metadata"]["uid"])
-        await world.contained(node, pod)
+        await world.wait_for_containers(node, pod)
     (entry,) = world.state()
     devices = entry["DriverState"]["drawbar.dev"]["Devices"]
     assert [device["DeviceName"] for device in devices] == ["slot-1", "slot-1"]
@@ -106,7 +106,7 @@ async def test_a_second_prepare_adds_its_devices_to_those_of_the_first(world):
 
 async def test_the_state_file_is_the_real_kubelets(world):
     async with world.kubelet(), world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         pod = await world.pod("p1", "c1")
         await world.runs()
     content = json.loads((world.directory / "dra_manager_state").read_text())
@@ -208,17 +208,17 @@ async def test_a_killed_kubelet_is_as_one_that_was_restarted(world):
     async with world.plugin() as plugin:
         async with Process(world, *times) as process:
             assert await process.ready() == {"ready": True, "nodes": ["node-a"]}
-            await plugin.registered()
+            await plugin.wait_for_registration()
             pod = await world.pod("p1", "c1")
             await world.runs()
             await plugin.next_call()
             await process.kill()
         async with world.kubelet() as node:
-            await plugin.registered()
+            await plugin.wait_for_registration()
             node.kill_sandbox(pod["metadata"]["uid"])
             assert await plugin.next_call() == ("prepare", ["c1"])
             await world.delete(kinds.POD, "p1")
-            await world.gone()
+            await world.wait_until_pod_gone()
     assert plugin.unprepares == [["c1"]]
 
 

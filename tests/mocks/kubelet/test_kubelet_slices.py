@@ -46,7 +46,7 @@ async def test_a_kubelet_that_starts_wipes_all_slices_of_its_node_and_no_others(
 
 async def test_a_restart_wipes_again_although_the_plugin_lives(world):
     async with world.kubelets() as kubelets, world.plugin() as plugin:
-        await plugin.registered()
+        await plugin.wait_for_registration()
         await publish(world, "own", nodeName="node-a")
         await publish(world, "of-the-fabric", **FABRIC)
         await kubelets.restart("node-a")
@@ -55,8 +55,8 @@ async def test_a_restart_wipes_again_although_the_plugin_lives(world):
 
 async def test_slices_of_a_driver_go_when_its_last_plugin_was_away_for_long(world):
     async with world.kubelet(wiping_seconds=0.1) as node, world.plugin() as plugin:
-        await plugin.registered()
-        await world.connected(node, plugin.endpoint)
+        await plugin.wait_for_registration()
+        await world.wait_until_connected(node, plugin.endpoint)
         await publish(world, "own", nodeName="node-a")
         await publish(world, "own-of-another-driver", driver="other.dev", nodeName="node-a")
         await publish(world, "of-another-node", nodeName="node-b")
@@ -67,8 +67,8 @@ async def test_slices_of_a_driver_go_when_its_last_plugin_was_away_for_long(worl
 
 async def test_slices_go_too_when_only_the_connection_is_lost(world):
     async with world.kubelet(wiping_seconds=0.1) as node, world.plugin() as plugin:
-        await plugin.registered()
-        await world.connected(node, plugin.endpoint)
+        await plugin.wait_for_registration()
+        await world.wait_until_connected(node, plugin.endpoint)
         await publish(world, "own", nodeName="node-a")
         await plugin.service.stop(None)
         await until_only(world)
@@ -78,15 +78,15 @@ async def test_slices_go_too_when_only_the_connection_is_lost(world):
 async def test_a_plugin_that_comes_back_in_time_keeps_its_slices(world):
     async with world.kubelet(wiping_seconds=2) as node:
         async with world.plugin() as plugin:
-            await plugin.registered()
-            await world.connected(node, plugin.endpoint)
+            await plugin.wait_for_registration()
+            await world.wait_until_connected(node, plugin.endpoint)
             await publish(world, "own", nodeName="node-a")
-        await world.connected(node)
+        await world.wait_until_connected(node)
         async with world.plugin() as again:
-            await world.connected(node, again.endpoint)
+            await world.wait_until_connected(node, again.endpoint)
             # The wipe of a driver that never comes back begins after the one that must not happen.
             async with world.plugin(name="x", driver="other.dev") as other:
-                await other.registered()
+                await other.wait_for_registration()
                 await publish(world, "marker", driver="other.dev", nodeName="node-a")
             await until_only(world, "own")
 
@@ -94,18 +94,18 @@ async def test_a_plugin_that_comes_back_in_time_keeps_its_slices(world):
 async def test_a_rolling_update_keeps_the_slices(world):
     async with world.kubelet(wiping_seconds=0.3) as node, AsyncExitStack() as stack:
         async with world.plugin(name="uid-1") as old:
-            await old.registered()
-            await world.connected(node, old.endpoint)
+            await old.wait_for_registration()
+            await world.wait_until_connected(node, old.endpoint)
             await publish(world, "own", nodeName="node-a")
             new = await stack.enter_async_context(world.plugin(name="uid-2"))
-            await new.registered()
-            await world.connected(node, old.endpoint, new.endpoint)
-        await world.connected(node, new.endpoint)
+            await new.wait_for_registration()
+            await world.wait_until_connected(node, old.endpoint, new.endpoint)
+        await world.wait_until_connected(node, new.endpoint)
         await world.pod("p1", "c1")
         await world.runs()
         # The wipe of a driver that never comes back begins after the one that must not happen.
         async with world.plugin(name="x", driver="other.dev") as other:
-            await other.registered()
+            await other.wait_for_registration()
             await publish(world, "marker", driver="other.dev", nodeName="node-a")
         await until_only(world, "own")
     assert (old.calls, new.prepares) == ([], [["c1"]])

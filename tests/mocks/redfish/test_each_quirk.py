@@ -136,7 +136,7 @@ ONE = {"form": Form.COMPOSITION}
 CPU = f"{places.block('spare-cpu')}/Processors/1"
 
 
-def created(code, headers, _raw):
+def pick_creation(code, headers, _raw):
     return code, "Location" in headers
 
 
@@ -150,8 +150,8 @@ SHOWN = {
     "patch-200": Shown(
         look=status("PATCH", f"{places.ZONES}/h1", json=ZONE_D1), form=Form.PORT, plain=204, odd=200
     ),
-    "post-200": Shown(look=answer(created, **POST), plain=(201, True), odd=(200, False)),
-    "post-204": Shown(look=answer(created, **POST), plain=(201, True), odd=(204, False)),
+    "post-200": Shown(look=answer(pick_creation, **POST), plain=(201, True), odd=(200, False)),
+    "post-204": Shown(look=answer(pick_creation, **POST), plain=(201, True), odd=(204, False)),
     "delete-text": Shown(look=delete_zone, plain=(204, b""), odd=(200, b"1 has been deleted")),
     # ETags.
     "no-etags": Shown(look=etag(bool), plain=True, odd=False),
@@ -295,7 +295,7 @@ SHOWN = {
     "basic-root": Shown(look=status(path=f"{ROOT}/"), setting=LOGIN, plain=200, odd=401),
     "basic-only": Shown(look=status("POST", places.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=401),
     "no-session-location": Shown(
-        look=answer(created, "POST", places.SESSIONS, json=SENT),
+        look=answer(pick_creation, "POST", places.SESSIONS, json=SENT),
         setting=LOGIN,
         plain=(201, True),
         odd=(201, False),

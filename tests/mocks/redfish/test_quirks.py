@@ -26,7 +26,7 @@ FORMS = {
 }
 
 
-def configured(form=Form.PAIR, **changes):
+def make_configuration(form=Form.PAIR, **changes):
     kind = "cxl-memory" if form in (Form.CONNECTIONS, Form.APPLIANCE) else "gpu"
     devices = tuple(Device(id=name, kind=kind, memory_mib=1024) for name in NAMES)
     return Configuration(
@@ -40,7 +40,7 @@ def configured(form=Form.PAIR, **changes):
 async def odd(*names, form=Form.PAIR, **changes):
     """Serve with the quirks, and yield a function that sends a request and returns status, headers and body."""
     async with (
-        redfish.serving(configured(form, quirks=names, **changes)) as service,
+        redfish.serving(make_configuration(form, quirks=names, **changes)) as service,
         aiohttp.ClientSession(service.url, auto_decompress=False) as client,
     ):
 
@@ -57,13 +57,13 @@ def zone(*ends):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_each_form_is_known_by_its_configuration(form):
-    assert quirks.form(configured(form)) is form
+    assert quirks.form(make_configuration(form)) is form
 
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_every_quirk_of_a_form_can_be_had_at_once_but_one(form):
     names = [name for name, quirk in quirks.QUIRKS.items() if form in quirk.forms and name != "root-redirect"]
-    async with redfish.serving(configured(form, quirks=tuple(names))) as service:
+    async with redfish.serving(make_configuration(form, quirks=tuple(names))) as service:
         assert [quirk.name for quirk in service.quirks] == names
 
 

@@ -27,7 +27,7 @@ def config(tmp_path):
     return path
 
 
-def parsed(*arguments):
+def parse_arguments(*arguments):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     return parser.parse_args([str(argument) for argument in arguments])
@@ -64,7 +64,7 @@ async def answers(monkeypatch, arguments, *requests, tls=False):
 
 async def test_it_serves_on_loopback_until_it_is_cancelled(config, monkeypatch):
     endpoint, statuses = await answers(
-        monkeypatch, parsed("--config", config), ("GET", "/redfish/v1/Systems/h1")
+        monkeypatch, parse_arguments("--config", config), ("GET", "/redfish/v1/Systems/h1")
     )
     assert endpoint.startswith("http://127.0.0.1:")
     assert statuses == [200]
@@ -77,14 +77,16 @@ async def test_it_serves_https_with_the_certificate(config, monkeypatch, tmp_pat
     issued.private_key_pem.write_to_path(tmp_path / "k.pem")
     trusted = ssl.create_default_context()
     authority.configure_trust(trusted)
-    arguments = parsed("--config", config, "--certificate", tmp_path / "c.pem", "--key", tmp_path / "k.pem")
+    arguments = parse_arguments(
+        "--config", config, "--certificate", tmp_path / "c.pem", "--key", tmp_path / "k.pem"
+    )
     endpoint, statuses = await answers(monkeypatch, arguments, ("GET", "/redfish/v1/"), tls=trusted)
     assert endpoint.startswith("https://127.0.0.1:")
     assert statuses == [200]
 
 
 async def test_a_fault_meets_the_requests_that_it_names(config, monkeypatch):
-    arguments = parsed("--config", config, "--fault", "busy:GET:/Systems:2:1")
+    arguments = parse_arguments("--config", config, "--fault", "busy:GET:/Systems:2:1")
     requests = [("GET", "/redfish/v1/Systems")] * 4
     _, statuses = await answers(monkeypatch, arguments, *requests)
     assert statuses == [200, 503, 503, 200]
@@ -150,7 +152,7 @@ async def test_a_configuration_that_is_none_is_refused_in_a_sentence(tmp_path, c
     if content is not None:
         path.write_text(content)
     with pytest.raises(errors.UsageError) as refused:
-        await command.serve(parsed("--config", path))
+        await command.serve(parse_arguments("--config", path))
     assert words in str(refused.value)
     assert str(path) in str(refused.value)
 
@@ -166,7 +168,7 @@ async def test_a_configuration_that_is_none_is_refused_in_a_sentence(tmp_path, c
 )
 async def test_options_that_cannot_be_used_are_refused_in_a_sentence(config, options, words):
     with pytest.raises(errors.UsageError) as refused:
-        await command.serve(parsed("--config", config, *options))
+        await command.serve(parse_arguments("--config", config, *options))
     assert words in str(refused.value)
 
 
@@ -175,5 +177,5 @@ async def test_a_port_that_is_taken_is_refused_in_a_sentence(config):
     async with taken:
         port = taken.sockets[0].getsockname()[1]
         with pytest.raises(errors.UsageError) as refused:
-            await command.serve(parsed("--config", config, "--port", port))
+            await command.serve(parse_arguments("--config", config, "--port", port))
     assert "give another, or none" in str(refused.value)

@@ -24,7 +24,7 @@ def links(*uris):
     return [{"@odata.id": uri} for uri in uris]
 
 
-def refused(service, path, body, method="POST"):
+def catch_refusal(service, path, body, method="POST"):
     with pytest.raises(rules.Refused) as caught:
         service.change(method, path, body)
     return caught.value.status, caught.value.key.rpartition(".")[2]
@@ -47,20 +47,23 @@ def refused(service, path, body, method="POST"):
 )
 def test_a_zone_needs_an_array_of_links(listed):
     service, tree = serve(kind="gpu")
-    assert refused(service, places.ZONES, listed) == (400, "PropertyMissing")
+    assert catch_refusal(service, places.ZONES, listed) == (400, "PropertyMissing")
     assert tree.below(places.ZONES) == ()
 
 
 @pytest.mark.parametrize("uri", [places.endpoint("none"), f"{places.SYSTEMS}/h1", places.ENDPOINTS])
 def test_a_zone_is_of_endpoints(uri):
     service, _ = serve(kind="gpu")
-    assert refused(service, places.ZONES, {"Links": {"Endpoints": links(uri)}}) == (400, "ResourceNotFound")
+    assert catch_refusal(service, places.ZONES, {"Links": {"Endpoints": links(uri)}}) == (
+        400,
+        "ResourceNotFound",
+    )
 
 
 def test_a_zone_has_one_host():
     service, _ = serve(kind="gpu")
     body = {"Links": {"Endpoints": links(HOST, OTHER_HOST)}}
-    assert refused(service, places.ZONES, body) == (409, "PropertyValueResourceConflict")
+    assert catch_refusal(service, places.ZONES, body) == (409, "PropertyValueResourceConflict")
 
 
 def test_an_action_needs_the_zones_own_etag_and_an_endpoint():
@@ -68,9 +71,9 @@ def test_an_action_needs_the_zones_own_etag_and_an_endpoint():
     action = f"{places.ZONES}/h1/Actions/Zone.AddEndpoint"
     added = {"Endpoint": {"@odata.id": TARGET}}
     for etag in ('"old"', ["odd"]):
-        assert refused(service, action, added | {"ZoneETag": etag}) == (412, "PreconditionFailed")
+        assert catch_refusal(service, action, added | {"ZoneETag": etag}) == (412, "PreconditionFailed")
     for odd in ({}, {"Endpoint": TARGET}, {"Endpoint": {"@odata.id": 7}}):
-        assert refused(service, action, odd) == (400, "ActionParameterMissing")
+        assert catch_refusal(service, action, odd) == (400, "ActionParameterMissing")
     service.change("POST", action, added | {"ZoneETag": tree.etag(f"{places.ZONES}/h1")})
     assert ends.ends(tree[f"{places.ZONES}/h1"]) == [HOST, TARGET]
 
@@ -82,7 +85,7 @@ def test_a_zone_keeps_its_own_devices_and_gets_none_of_another():
     service.change("PATCH", zone, {"Links": {"Endpoints": links(TARGET, HOST)}})
     assert ends.ends(tree[zone]) == [TARGET, HOST]
     body = {"Links": {"Endpoints": links(HOST, TARGET, OTHER_TARGET)}}
-    assert refused(service, zone, body, "PATCH") == (409, "PropertyValueResourceConflict")
+    assert catch_refusal(service, zone, body, "PATCH") == (409, "PropertyValueResourceConflict")
 
 
 def test_a_service_may_leave_it_to_its_clients_that_a_device_is_connected_once():
@@ -141,7 +144,7 @@ PAIRS = {
 @pytest.mark.parametrize(("body", "expected"), PAIRS.values(), ids=PAIRS)
 def test_a_connection_is_of_one_host_and_the_chunks_of_one_target(body, expected):
     service, tree = serve(method="connections")
-    assert refused(service, places.CONNECTIONS, body) == expected
+    assert catch_refusal(service, places.CONNECTIONS, body) == expected
     assert tree.below(places.CONNECTIONS) == ()
 
 
@@ -151,8 +154,8 @@ def test_a_connection_keeps_what_a_client_writes_and_nobody_else_gets_its_memory
     assert (tree[made]["Name"], tree[made]["Description"]) == ("mine", "text")
     assert "Oem" not in tree[made]
     body = pair(initiators=[OTHER_HOST])
-    assert refused(service, places.CONNECTIONS, body) == (409, "PropertyValueResourceConflict")
-    assert refused(service, made, {}, "PATCH") == (405, "OperationNotAllowed")
+    assert catch_refusal(service, places.CONNECTIONS, body) == (409, "PropertyValueResourceConflict")
+    assert catch_refusal(service, made, {}, "PATCH") == (405, "OperationNotAllowed")
     service.change("DELETE", made, {})
     service.change("POST", places.CONNECTIONS, body)
 
@@ -193,7 +196,7 @@ PORTS = {
 @pytest.mark.parametrize(("body", "expected"), PORTS.values(), ids=PORTS)
 def test_a_connection_of_an_appliance_is_of_chunks_and_one_port_and_has_nothing_else(body, expected):
     service, tree = serve(method="connections", initiators=False)
-    assert refused(service, places.CONNECTIONS, body) == expected
+    assert catch_refusal(service, places.CONNECTIONS, body) == expected
     assert tree.below(places.CONNECTIONS) == ()
 
 
@@ -201,9 +204,9 @@ def test_a_port_and_a_chunk_have_one_connection():
     service, tree = serve(method="connections", initiators=False)
     made = service.change("POST", places.CONNECTIONS, port())
     assert set(tree[made]["Links"]) == {"TargetEndpoints", "TargetEndpoints@odata.count"}
-    assert refused(service, places.CONNECTIONS, port(chunks=["m2"])) == (409, "ResourceInUse")
+    assert catch_refusal(service, places.CONNECTIONS, port(chunks=["m2"])) == (409, "ResourceInUse")
     again = port(targets=[OTHER_HOST])
-    assert refused(service, places.CONNECTIONS, again) == (409, "PropertyValueResourceConflict")
+    assert catch_refusal(service, places.CONNECTIONS, again) == (409, "PropertyValueResourceConflict")
     service.change("DELETE", made, {})
     service.change("POST", places.CONNECTIONS, port(chunks=["m1", "m2"]))
 
@@ -226,8 +229,8 @@ def test_a_manager_of_appliances_wants_connections_with_names(name):
     service, tree = serve(method="connections", initiators=False, named_connections=True)
     body = port(**NAMED | {"ConnectionType": "CXL"})
     without = {key: value for key, value in body.items() if key != name}
-    assert refused(service, places.CONNECTIONS, without) == (422, "PropertyMissing")
-    assert refused(service, places.CONNECTIONS, body | {"ConnectionType": "Memory"}) == CONFLICT
+    assert catch_refusal(service, places.CONNECTIONS, without) == (422, "PropertyMissing")
+    assert catch_refusal(service, places.CONNECTIONS, body | {"ConnectionType": "Memory"}) == CONFLICT
     assert tree[service.change("POST", places.CONNECTIONS, body)]["Id"] == "1"
 
 
@@ -238,7 +241,7 @@ def test_a_manager_of_appliances_wants_connections_with_names(name):
 def test_a_system_is_composed_of_blocks(uri):
     service, _ = serve(method="composition")
     body = {"Links": {"ResourceBlocks": links(uri)}}
-    assert refused(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (400, "ResourceNotFound")
+    assert catch_refusal(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (400, "ResourceNotFound")
 
 
 @pytest.mark.parametrize(
@@ -257,11 +260,11 @@ def test_a_system_is_composed_of_blocks(uri):
 )
 def test_a_request_by_count_needs_members_with_counts(body):
     service, _ = serve(method="composition", constrained=True)
-    assert refused(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (400, "PropertyMissing")
+    assert catch_refusal(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (400, "PropertyMissing")
 
 
 def test_more_blocks_than_are_free_are_not_given_and_none_is_taken():
     service, tree = serve(method="composition", constrained=True)
     body = {"Memory": {"Members": [{"@Redfish.RequestedCount": 3, "Model": "Model"}]}}
-    assert refused(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (409, "NoResourceMatch")
+    assert catch_refusal(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (409, "NoResourceMatch")
     assert tree[f"{places.SYSTEMS}/h1"]["Links"]["ResourceBlocks"] == []
