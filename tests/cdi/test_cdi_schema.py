@@ -20,27 +20,27 @@ NAME = r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9_.:-]*[A-Za-z0-9]"
 SEGMENT = r"[A-Za-z]|[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]"
 
 
-def text(value):
+def is_text(value):
     return isinstance(value, str)
 
 
-def whole(low, high):
+def make_integer_check(low, high):
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
-def flag(value):
+def is_flag(value):
     return isinstance(value, bool)
 
 
 def make_pattern_check(pattern):
-    return lambda value: text(value) and re.fullmatch(pattern, value) is not None
+    return lambda value: is_text(value) and re.fullmatch(pattern, value) is not None
 
 
 def make_list_check(fits):
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
-def record(required, optional):
+def make_object_check(required, optional):
     """An object with these fields and no others."""
 
     def fits(value):
@@ -54,46 +54,46 @@ def record(required, optional):
 
 PATH = make_pattern_check(r"/[^\0]*")
 ENV = make_list_check(make_pattern_check(r"[^=\0]+=[^\0]*"))
-NODE = record(
+NODE = make_object_check(
     {"path": PATH},
     {
         "hostPath": make_pattern_check(r"|/[^\0]*"),
         "permissions": make_pattern_check(r"[rwm]*"),
         "type": lambda value: value in ("", "b", "c", "u", "p"),
-        "major": whole(0, INT64),
-        "minor": whole(0, INT64),
-        "fileMode": whole(0, UINT32),
-        "uid": whole(0, UINT32),
-        "gid": whole(0, UINT32),
+        "major": make_integer_check(0, INT64),
+        "minor": make_integer_check(0, INT64),
+        "fileMode": make_integer_check(0, UINT32),
+        "uid": make_integer_check(0, UINT32),
+        "gid": make_integer_check(0, UINT32),
     },
 )
-MOUNT = record(
+MOUNT = make_object_check(
     {"hostPath": make_pattern_check(r"[^\0]+"), "containerPath": PATH},
-    {"options": make_list_check(text), "type": text},
+    {"options": make_list_check(is_text), "type": is_text},
 )
-HOOK = record(
+HOOK = make_object_check(
     {
         "hookName": make_pattern_check(
             "prestart|createRuntime|createContainer|startContainer|poststart|poststop"
         ),
         "path": PATH,
     },
-    {"args": make_list_check(text), "env": ENV, "timeout": whole(1, UINT32)},
+    {"args": make_list_check(is_text), "env": ENV, "timeout": make_integer_check(1, UINT32)},
 )
-RDT = record(
+RDT = make_object_check(
     {},
     {
-        "closID": text,
-        "l3CacheSchema": text,
-        "memBwSchema": text,
-        "schemata": make_list_check(text),
-        "enableMonitoring": flag,
-        "enableCMT": flag,
-        "enableMBM": flag,
+        "closID": is_text,
+        "l3CacheSchema": is_text,
+        "memBwSchema": is_text,
+        "schemata": make_list_check(is_text),
+        "enableMonitoring": is_flag,
+        "enableCMT": is_flag,
+        "enableMBM": is_flag,
     },
 )
-NET = record({"hostInterfaceName": make_pattern_check(".+"), "name": make_pattern_check(".+")}, {})
-EDITS = record(
+NET = make_object_check({"hostInterfaceName": make_pattern_check(".+"), "name": make_pattern_check(".+")}, {})
+EDITS = make_object_check(
     {},
     {
         "env": ENV,
@@ -101,27 +101,27 @@ EDITS = record(
         "mounts": make_list_check(MOUNT),
         "hooks": make_list_check(HOOK),
         "netDevices": make_list_check(NET),
-        "additionalGids": make_list_check(whole(0, UINT32)),
+        "additionalGids": make_list_check(make_integer_check(0, UINT32)),
         "intelRdt": RDT,
     },
 )
 
 
-def annotations(value):
-    return isinstance(value, dict) and all(text(key) and text(held) for key, held in value.items())
+def is_text_map(value):
+    return isinstance(value, dict) and all(is_text(key) and is_text(held) for key, held in value.items())
 
 
-DEVICE = record(
+DEVICE = make_object_check(
     {"name": make_pattern_check(NAME), "containerEdits": lambda value: bool(value) and EDITS(value)},
-    {"annotations": annotations},
+    {"annotations": is_text_map},
 )
-FILE = record(
+FILE = make_object_check(
     {
         "cdiVersion": lambda value: value in spec.KNOWN_VERSIONS,
         "kind": make_pattern_check(rf"({SEGMENT})/({SEGMENT})"),
         "devices": lambda value: bool(value) and make_list_check(DEVICE)(value),
     },
-    {"annotations": annotations, "containerEdits": EDITS},
+    {"annotations": is_text_map, "containerEdits": EDITS},
 )
 
 

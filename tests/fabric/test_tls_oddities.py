@@ -43,7 +43,7 @@ async def alerts(reader, writer):
         await writer.drain()
 
 
-async def plain(reader, writer):
+async def answer_without_tls(reader, writer):
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
     await reader.read()
 
@@ -54,7 +54,7 @@ async def half(reader, writer):
     await reader.read()
 
 
-MISUSES = [silence, trickle, records, alerts, plain, half]
+MISUSES = [silence, trickle, records, alerts, answer_without_tls, half]
 
 
 @contextlib.asynccontextmanager

@@ -86,8 +86,8 @@ async def demo(folder, *arguments, environment=None):
         await process.communicate()
 
 
-def alive(pids):
-    """Those that still run; a zombie does not."""
+def list_live_processes(pids):
+    """Return those that still run; a zombie does not."""
     running = []
     for pid in pids:
         try:
@@ -101,7 +101,7 @@ def alive(pids):
 
 async def wait_until_ended(pids):
     """Return when none of them runs; they are not our children, so there is nothing to wait for but the change."""
-    while alive(pids):  # noqa: ASYNC110
+    while list_live_processes(pids):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
@@ -133,7 +133,7 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     assert sorted(names) == sorted(
         ["apiserver", "fabric", "scheduler", "kubelet", "controller", "node-1", "node-2", "node-3"]
     )
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
     assert list(folder.iterdir()) == []
 
 
@@ -170,7 +170,7 @@ async def test_pods_get_their_devices_through_a_redfish_service(folder, adapter)
     }
     assert {event["deviceClass"] for event in running.find_events("prepared")} == shown[adapter]
     assert sorted(attaches_begun(running).values()) == [1] * 5
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
     assert list(folder.iterdir()) == []
 
 
@@ -195,7 +195,7 @@ async def test_where_our_controller_allocates_the_demo_ends_as_everywhere(folder
         assert at["bound"] <= at["running"]
     assert {event["device"] for event in running.find_events("attaching")} == {"gpu-1", "fpga-1"}
     assert sorted(attaches_begun(running).values()) == [1, 1]
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
     assert list(folder.iterdir()) == []
 
 
@@ -242,7 +242,7 @@ async def test_a_signal_stops_all_children_and_removes_their_files(folder, numbe
         assert await running.finish() == 130
     assert running.complaints == ""
     assert running.pids
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
     assert list(folder.iterdir()) == []
 
 
@@ -266,7 +266,7 @@ async def test_a_double_that_dies_ends_the_demo_with_its_name_and_its_log(folder
     log = line.rpartition("its log: ")[2].rstrip(")")
     assert log in [str(path) for path in folder.glob("drawbar-*/*/*")]
     assert {path.parent.name for path in folder.glob("drawbar-*/**/*.*")} == {"logs"}
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
 
 
 async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
@@ -278,7 +278,7 @@ async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
     assert any("demo-1 (gpu, device rack-1/chassis-1/gpu-1" in sentence for sentence in sentences)
     assert any("it was not running within 4 s" in sentence for sentence in sentences)
     assert running.events[-1]["summary"]["running"] == 0
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
 
 
 async def phases(api):
@@ -314,7 +314,7 @@ async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
             assert [line[2] for line in pods] == ["STATUS", *["Running"] * 4]
         running.process.send_signal(signal.SIGINT)
         assert await running.finish() == 0, running.complaints
-    assert not alive(running.pids)
+    assert not list_live_processes(running.pids)
     assert list(folder.iterdir()) == []
     if not shutil.which("kubectl"):
         pytest.skip("KUBECTL IS NOT INSTALLED: all but its tables was checked")

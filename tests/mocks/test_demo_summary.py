@@ -38,7 +38,7 @@ def view(name="p", *, steps=None, attach=2.0, detach=1.0, **changes):
     )
 
 
-def only(*steps):
+def pick_steps(*steps):
     return {step: WAY[step] for step in steps}
 
 
@@ -49,7 +49,7 @@ def only(*steps):
         pytest.param(view(steps={**WAY, Step.VISIBLE: 3.0}), 250.0, id="attached came last"),
         pytest.param(view(attach=3.0), 0.0, id="never negative"),
         pytest.param(view(attach=None), None, id="the fabric's own time is not known"),
-        pytest.param(view(steps=only(Step.ALLOCATED, Step.ATTACHED)), None, id="never visible"),
+        pytest.param(view(steps=pick_steps(Step.ALLOCATED, Step.ATTACHED)), None, id="never visible"),
         pytest.param(view(steps={}), None, id="nothing happened"),
     ],
 )
@@ -94,8 +94,8 @@ def test_percentiles_are_times_that_occurred(times, p50, p99):
     [
         pytest.param([view("a"), view("b")], 0, True, id="all well"),
         pytest.param([view("a"), view("b")], 1, False, id="a leak"),
-        pytest.param([view("a"), view("b", steps=only(Step.ALLOCATED))], 0, False, id="one never ran"),
-        pytest.param([view("a", steps=only(Step.RUNNING))], 0, False, id="one never came back"),
+        pytest.param([view("a"), view("b", steps=pick_steps(Step.ALLOCATED))], 0, False, id="one never ran"),
+        pytest.param([view("a", steps=pick_steps(Step.RUNNING))], 0, False, id="one never came back"),
     ],
 )
 def test_a_run_is_good_only_if_all_ran_all_came_back_and_nothing_leaked(views, leaked, good):

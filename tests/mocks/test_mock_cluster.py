@@ -41,7 +41,7 @@ async def command(folder, *arguments):
         await process.communicate()
 
 
-async def ready(process):
+async def wait_until_ready(process):
     async with asyncio.timeout(120):
         line = await process.stdout.readline()
     if not line:
@@ -80,7 +80,7 @@ async def test_the_ready_line_says_where_all_is_and_sigint_ends_all(folder):
     account = "default:my-driver:node-2"
     arguments = ("--nodes=2", f"--kubeconfig-dir={kubeconfigs}", f"--service-account={account}")
     async with command(folder, *arguments) as process:
-        reported = await ready(process)
+        reported = await wait_until_ready(process)
         assert reported["ready"] is True
         assert Path(reported["kubeconfig"]) == kubeconfigs / "admin.kubeconfig"
         assert reported["kubeconfigs"]["my-driver-node-2"].startswith(str(kubeconfigs))
@@ -104,7 +104,7 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file_and_sigter
     fabric = folder / "fabric.json"
     fabric.write_text(json.dumps({"enclosures": [{"id": "box", "devices": [device]}], "attachSeconds": 0.1}))
     async with command(folder, "--daemons", f"--fabric={fabric}") as process:
-        reported = await ready(process)
+        reported = await wait_until_ready(process)
         assert {"controller", "node-1"} <= reported["pids"].keys()
         async with client.connecting(config.load(reported["kubeconfig"])) as api:
             slices = await api.list_all(kinds.SLICE, into=dict)

@@ -52,7 +52,7 @@ class Trial:
     async def connect(self, service, **changes):
         return await self._lab.connect(service, **changes)
 
-    async def both(self, form, **changes):
+    async def serve_and_connect(self, form, **changes):
         service = await self.serve(**form)
         return service, await self.connect(service, **changes)
 
@@ -132,7 +132,7 @@ def test_every_accident_is_used():
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_REPLY, FaultKind.HALF_BODY])
 async def test_an_attach_whose_reply_is_lost_is_seen_and_never_sent_again(trial, form, kind):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, kind))
     assert (await trial.attach(adapter)).succeeded
     assert service.faults.met[kind] == 1
@@ -142,7 +142,7 @@ async def test_an_attach_whose_reply_is_lost_is_seen_and_never_sent_again(trial,
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_REPLY, FaultKind.HALF_BODY])
 async def test_a_detach_whose_reply_is_lost_is_seen_and_never_sent_again(trial, form, kind):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     await trial.attach(adapter)
     service.faults.add(fault(form, kind))
     before = len(service.requests)
@@ -154,7 +154,7 @@ async def test_a_detach_whose_reply_is_lost_is_seen_and_never_sent_again(trial, 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_REPLY, FaultKind.HALF_BODY])
 async def test_a_slice_whose_reply_is_lost_is_seen_and_never_made_again(trial, kind):
-    service, adapter = await trial.both(SLICES)
+    service, adapter = await trial.serve_and_connect(SLICES)
     service.faults.add(Fault(kind=kind, path="/MemoryChunks"))
     request = contract.CreateSliceRequest(request_id="c1", device_id="e1.pool-1", memory_bytes=1 << 30)
     operation = await trial.end(adapter, await adapter.create_slice(request))
@@ -173,7 +173,7 @@ async def test_a_slice_whose_reply_is_lost_is_seen_and_never_made_again(trial, k
 
 
 async def test_a_slice_that_another_client_made_since_the_last_look_is_deleted(trial):
-    service, adapter = await trial.both(SLICES)
+    service, adapter = await trial.serve_and_connect(SLICES)
     chunks = "/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks"
     service._rules.change("POST", chunks, {"MemoryChunkSizeMiB": 1024, "AddressRangeType": "Volatile"})
     delete = contract.DeleteSliceRequest(request_id="x1", device_id="e1.pool-1.1")
@@ -182,7 +182,7 @@ async def test_a_slice_that_another_client_made_since_the_last_look_is_deleted(t
 
 
 async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impatient):
-    service, former = await trial.both(SLICES)
+    service, former = await trial.serve_and_connect(SLICES)
     service.faults.add(Fault(kind=FaultKind.SLOW_TASK, path="/MemoryChunks"))
     request = contract.CreateSliceRequest(request_id="c1", device_id="e1.pool-1", memory_bytes=1 << 30)
     assert not (await former.create_slice(request)).done
@@ -203,14 +203,14 @@ async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impat
 
 
 async def test_a_stale_etag_is_answered_by_a_new_reading(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.STALE_ETAG, times=ATTEMPTS - 1))
     assert (await trial.attach(adapter)).succeeded
     assert service.connections()["gpu-1"] == ["h1"]
 
 
 async def test_a_resource_that_changes_for_ever_ends_the_operation(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.STALE_ETAG, times=None))
     operation = await trial.attach(adapter)
     assert (operation.error.code, operation.error.reason) == (errors.Code.ABORTED, errors.Reason.STALE_ETAG)
@@ -246,7 +246,7 @@ class _Meanwhile:
     ids=["zones", "composition"],
 )
 async def test_a_change_of_another_client_in_between_is_not_lost(trial, form, uri, name, target, actions):
-    service, adapter = await trial.both(form | {"actions": actions})
+    service, adapter = await trial.serve_and_connect(form | {"actions": actions})
 
     def change():
         links = [*service.tree[uri]["Links"][name], {"@odata.id": target("gpu-2")}]
@@ -259,7 +259,7 @@ async def test_a_change_of_another_client_in_between_is_not_lost(trial, form, ur
 
 
 async def test_a_device_that_another_client_takes_in_between_stays_there(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
 
     def change():
         service._rules.change(*_other_change(service, form))
@@ -271,7 +271,7 @@ async def test_a_device_that_another_client_takes_in_between_stays_there(trial, 
 
 
 async def test_a_device_that_was_taken_before_the_plan_is_left_to_the_other_client(trial, form):
-    service, adapter = await trial.both(form | {"exclusive": False, "events": False})
+    service, adapter = await trial.serve_and_connect(form | {"exclusive": False, "events": False})
     listing = LISTINGS.get(form.get("method"), places.ZONES)
     service.faults = _Meanwhile(lambda: service._rules.change(*_other_change(service, form)), listing=listing)
     operation = await trial.attach(adapter)
@@ -297,7 +297,7 @@ def _other_change(service, form):
 
 
 async def test_a_busy_service_refuses_an_attach_that_succeeds_later(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.BUSY))
     operation = await trial.attach(adapter)
     assert (operation.error.code, operation.error.reason) == (errors.Code.UNAVAILABLE, "SERVICE_BUSY")
@@ -316,7 +316,7 @@ async def test_a_busy_service_refuses_an_attach_that_succeeds_later(trial, form)
     ],
 )
 async def test_an_answer_that_is_none_fails_the_attach_and_the_next_one_succeeds(trial, kind, reason):
-    service, adapter = await trial.both({})
+    service, adapter = await trial.serve_and_connect({})
     service.faults.add(fault({}, kind))
     operation = await trial.attach(adapter)
     assert (operation.error.code, operation.error.reason) == (errors.Code.UNAVAILABLE, reason)
@@ -326,7 +326,7 @@ async def test_an_answer_that_is_none_fails_the_attach_and_the_next_one_succeeds
 
 
 async def test_a_stalled_attach_ends_at_the_deadline(trial, form):
-    service, adapter = await trial.both(form, timeout_seconds=4)
+    service, adapter = await trial.serve_and_connect(form, timeout_seconds=4)
     service.faults.add(fault(form, FaultKind.STALL))
     operation = await trial.attach(adapter)
     assert operation.error.code is errors.Code.DEADLINE_EXCEEDED
@@ -335,7 +335,7 @@ async def test_a_stalled_attach_ends_at_the_deadline(trial, form):
 
 
 async def test_a_missing_privilege_names_the_one_that_is_needed(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.FORBIDDEN))
     operation = await trial.attach(adapter)
     assert operation.error.code is errors.Code.PERMISSION_DENIED
@@ -347,7 +347,7 @@ async def test_a_missing_privilege_names_the_one_that_is_needed(trial, form):
 
 
 async def test_a_slow_task_is_an_operation_that_goes_on(trial, form, impatient):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     operation = await trial.begin(adapter, "attach")
 
@@ -363,7 +363,7 @@ async def test_a_slow_task_is_an_operation_that_goes_on(trial, form, impatient):
 
 
 async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(trial, form, impatient):
-    service, former = await trial.both(form)
+    service, former = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     await trial.begin(former, "attach")
     await former.close()
@@ -385,7 +385,7 @@ async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(
 
 
 async def test_a_detach_of_an_earlier_adapter_keeps_its_device_busy_too(trial, form, impatient):
-    service, former = await trial.both(form)
+    service, former = await trial.serve_and_connect(form)
     await trial.attach(former)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     await trial.begin(former, "detach")
@@ -397,7 +397,7 @@ async def test_a_detach_of_an_earlier_adapter_keeps_its_device_busy_too(trial, f
 
 
 async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, form, impatient):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.LOST_TASK))
     operation = await trial.begin(adapter, "attach")
     assert not operation.done
@@ -411,7 +411,7 @@ async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, for
     "quirk", ["pages", "refused-expand", "broken-expand", "ignored-expand", "foreign-links"]
 )
 async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial, quirk, impatient):
-    service, adapter = await trial.both({"quirks": (quirk,), "exclusive": False})
+    service, adapter = await trial.serve_and_connect({"quirks": (quirk,), "exclusive": False})
     for name in ("gpu-2", "disk-1"):
         service.faults.add(Fault(kind=FaultKind.FAILED_TASK))
         await trial.attach(adapter, name, "h2")
@@ -436,13 +436,13 @@ async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial,
     ids=["twice quoted", "unquoted", "weak"],
 )
 async def test_the_etag_of_an_action_is_treated_as_that_of_a_header(trial, form, quirk, parameters):
-    _, adapter = await trial.both(form | {"quirks": (quirk,)}, parameters=parameters)
+    _, adapter = await trial.serve_and_connect(form | {"quirks": (quirk,)}, parameters=parameters)
     assert (await trial.attach(adapter)).succeeded
     assert (await trial.detach(adapter)).succeeded
 
 
 async def test_a_failed_task_fails_the_operation_with_its_reason(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.FAILED_TASK))
     operation = await trial.attach(adapter)
     assert operation.error.code is errors.Code.UNAVAILABLE
@@ -452,7 +452,7 @@ async def test_a_failed_task_fails_the_operation_with_its_reason(trial, form):
 
 
 async def test_a_monitor_that_is_busy_or_silent_for_a_while_is_asked_again(trial):
-    service, adapter = await trial.both({"task_seconds": 0.05}, timeout_seconds=4)
+    service, adapter = await trial.serve_and_connect({"task_seconds": 0.05}, timeout_seconds=4)
     for kind in (FaultKind.BUSY, FaultKind.HTML, FaultKind.STALL):
         service.faults.add(Fault(kind=kind, methods=("GET",), path="/TaskMonitors"))
     assert (await trial.attach(adapter)).succeeded
@@ -460,7 +460,7 @@ async def test_a_monitor_that_is_busy_or_silent_for_a_while_is_asked_again(trial
 
 
 async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(trial, form, impatient):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     operation = await trial.begin(adapter, "attach")
     service.restart()
@@ -488,7 +488,9 @@ async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(tri
     ],
 )
 async def test_a_listing_that_fails_is_one_error_and_the_next_one_succeeds(trial, form, kind, error, reason):
-    service, adapter = await trial.both(form, timeout_seconds=4 if kind is FaultKind.STALL else 20)
+    service, adapter = await trial.serve_and_connect(
+        form, timeout_seconds=4 if kind is FaultKind.STALL else 20
+    )
     # The library sends a GET again whose connection ended.
     service.faults.add(fault(form, kind, methods=("GET",), times=None))
     assert (await trial.error(error, adapter.devices())).reason == reason
@@ -497,7 +499,7 @@ async def test_a_listing_that_fails_is_one_error_and_the_next_one_succeeds(trial
 
 
 async def test_a_redirect_to_another_host_is_not_followed(trial):
-    service, adapter = await trial.both({})
+    service, adapter = await trial.serve_and_connect({})
     elsewhere = await trial.serve()
     service.faults.add(Fault(kind=FaultKind.REDIRECT, methods=("GET",), times=100))
     await trial.error(errors.Unavailable, adapter.devices())
@@ -508,7 +510,7 @@ async def test_a_redirect_to_another_host_is_not_followed(trial):
 
 
 async def test_an_expired_session_costs_one_login_and_the_change_is_made_once(trial, form):
-    service, adapter = await trial.both(form)
+    service, adapter = await trial.serve_and_connect(form)
     service.faults.add(fault(form, FaultKind.EXPIRED_SESSION))
     assert (await trial.attach(adapter)).succeeded
     assert len(mutations(service)) == 1
@@ -532,7 +534,7 @@ async def test_an_expired_password_is_refused_with_the_remedy(trial):
 
 
 async def test_a_limit_of_sessions_is_named_and_ends_with_a_session(trial):
-    service, former = await trial.both({"max_sessions": 1})
+    service, former = await trial.serve_and_connect({"max_sessions": 1})
     error = await trial.error(errors.Unavailable, trial.connect(service))
     assert error.reason == "SESSION_LIMIT"
     await former.close()
@@ -540,7 +542,7 @@ async def test_a_limit_of_sessions_is_named_and_ends_with_a_session(trial):
 
 
 async def test_a_service_without_sessions_gets_the_password_in_each_request(trial, form):
-    service, adapter = await trial.both(form | {"quirks": ("basic-only",)})
+    service, adapter = await trial.serve_and_connect(form | {"quirks": ("basic-only",)})
     service.faults.add(fault(form, FaultKind.FORBIDDEN))
     assert (await trial.attach(adapter)).error.code is errors.Code.PERMISSION_DENIED
     assert (await trial.attach(adapter)).succeeded
@@ -635,7 +637,7 @@ async def _wait_until_connected(adapter, version, device_id, host_id):
 
 
 async def test_an_event_shows_the_change_of_another_client_without_polling(trial, form):
-    service, adapter = await trial.both(form, parameters={"pollSeconds": "9999"})
+    service, adapter = await trial.serve_and_connect(form, parameters={"pollSeconds": "9999"})
     # The adapter reads once more when the stream is open.
     listing = "GET", LISTINGS.get(form.get("method"), places.ZONES)
     await waiting.eventually(lambda: service.followers and service.requests.count(listing) == 2)
@@ -655,7 +657,9 @@ async def test_events_that_never_come_leave_the_change_to_polling(trial, form, e
 
 
 async def test_a_watch_ends_when_the_service_cannot_be_read_and_begins_again(trial):
-    service, adapter = await trial.both({"events": False}, timeout_seconds=4, parameters={"pollSeconds": "1"})
+    service, adapter = await trial.serve_and_connect(
+        {"events": False}, timeout_seconds=4, parameters={"pollSeconds": "1"}
+    )
     version = (await adapter.devices()).version
     service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=places.ZONES, times=None))
     await trial.error(errors.Unavailable, _wait_until_connected(adapter, version, "gpu-1", "h2"))

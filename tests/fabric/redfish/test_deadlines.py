@@ -8,7 +8,7 @@ from drawbar.fabric import errors
 from drawbar.fabric.redfish import adapter as redfish_adapter
 
 
-def slow(*, seconds):
+def make_slow_service(*, seconds):
     made = redfish_servers.Service()
     made.put_blocks({f"b{number}": {"ResourceBlockType": ["Storage"]} for number in range(20)}, {"s1": []})
     made.delay_seconds = seconds
@@ -16,12 +16,12 @@ def slow(*, seconds):
 
 
 async def test_a_listing_may_take_longer_than_a_request():
-    async with adapting(slow(seconds=0.1), timeout_seconds=1) as adapter:
+    async with adapting(make_slow_service(seconds=0.1), timeout_seconds=1) as adapter:
         assert len((await adapter.devices()).devices) == 20
 
 
 async def test_a_request_that_is_not_answered_ends_the_call_and_the_message_says_how_far_it_came():
-    made = slow(seconds=0)
+    made = make_slow_service(seconds=0)
     made.stalls_after = 7
     with pytest.raises(
         errors.DeadlineExceeded, match=r"[1-9][0-9]* (other )?answers.*raise spec.timeoutSeconds"
@@ -32,7 +32,7 @@ async def test_a_request_that_is_not_answered_ends_the_call_and_the_message_says
 
 async def test_the_reading_of_a_slow_connect_is_the_first_listing(monkeypatch):
     monkeypatch.setattr(redfish_adapter, "HANDED_SECONDS_MIN", 0.5)
-    made = slow(seconds=0.05)
+    made = make_slow_service(seconds=0.05)
     async with adapting(made) as adapter:
         before = len(made.reads)
         assert len((await adapter.devices()).devices) == 20

@@ -39,11 +39,11 @@ def members_come_twice(made):
 def no_member_is_null(made):
     body = {**made.tree[ZONES], "Members": None}
     made.hook = lambda method, path, _: (
-        answer(body) if (method, path) == ("GET", ZONES) and first(made) else None
+        answer(body) if (method, path) == ("GET", ZONES) and is_unchanged(made) else None
     )
 
 
-def first(made):
+def is_unchanged(made):
     """Return whether nothing was changed yet."""
     return not made.changes
 

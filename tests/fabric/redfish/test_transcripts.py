@@ -53,7 +53,7 @@ FORMS = {
 UUID = "4f6a1c52-98b2-4f21-b3e4-1d07a1c3e5f6"
 
 
-def sensitive(form):
+def make_sensitive_configuration(form):
     """Return hosts and devices of such a service, whose names tell much."""
     kinds = ("cxl-memory",) * 2 if form.get("method") == "connections" else ("gpu", "nvme")
     serials = ("SN-GPU-7731", "Q7")
@@ -259,7 +259,9 @@ async def outcome(adapter, beginning):
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_no_secret_serial_number_address_or_name_of_a_user_is_in_a_transcript(redfish_lab, form):
-    service = await redfish_lab.serve(**form | sensitive(form) | {"username": "rack-operator"})
+    service = await redfish_lab.serve(
+        **form | make_sensitive_configuration(form) | {"username": "rack-operator"}
+    )
     transcript, _ = await record_transcript(redfish_lab, service)
     text = msgspec.json.encode(transcript).decode()
     basic = base64.b64encode(f"rack-operator:{PASSWORD}".encode()).decode()

@@ -26,7 +26,7 @@ def fields_and_reasons(causes: Iterator[Cause]) -> list[tuple[str, str]]:
     return [(cause.field, cause.reason) for cause in causes]
 
 
-def many(number: int) -> list[str]:
+def make_names(number: int) -> list[str]:
     return [f"n{index}" for index in range(number)]
 
 
@@ -204,7 +204,7 @@ def test_a_claim_is_asked_back_when_it_has_no_consumer(
     [
         ({"requests": [ONE]}, []),
         ({"requests": [ONE, ONE]}, [("requests[1].name", DUPLICATE)]),
-        ({"requests": [{**ONE, "name": name} for name in many(33)]}, [("requests", LONG)]),
+        ({"requests": [{**ONE, "name": name} for name in make_names(33)]}, [("requests", LONG)]),
         ({"requests": [{**ONE, "name": "A"}]}, [("requests[0].name", INVALID)]),
         ({"requests": [{**ONE, "deviceClassName": ""}]}, [("requests[0].deviceClassName", REQUIRED)]),
         ({"requests": [{**ONE, "allocationMode": "All"}]}, [("requests[0].count", INVALID)]),
@@ -294,12 +294,12 @@ def test_a_class_selects_devices_and_nodes(spec: Json, complaints: list[Any]) ->
         ]),
         ({"devices": [{"name": "d"}]}, None, [("devices[0].basic", REQUIRED)]),
         ({"devices": [{"name": "d", "basic": {}}] * 2}, None, [("devices[1].name", DUPLICATE)]),
-        ({"devices": [{"name": name, "basic": {}} for name in many(129)]}, None, [("devices", LONG)]),
+        ({"devices": [{"name": name, "basic": {}} for name in make_names(129)]}, None, [("devices", LONG)]),
         ({"devices": [{"name": "d", "basic": {"attributes": {"m": {"string": "a", "int": 1}}}}]}, None, [
             ("devices[0].basic.attributes[m]", INVALID)
         ]),
-        ({"devices": [{"name": "d", "basic": {"capacity": dict.fromkeys(many(32), "1")}}]}, None, []),
-        ({"devices": [{"name": "d", "basic": {"capacity": dict.fromkeys(many(33), "1")}}]}, None, [
+        ({"devices": [{"name": "d", "basic": {"capacity": dict.fromkeys(make_names(32), "1")}}]}, None, []),
+        ({"devices": [{"name": "d", "basic": {"capacity": dict.fromkeys(make_names(33), "1")}}]}, None, [
             ("devices[0].basic", INVALID)
         ]),
     ],
@@ -320,13 +320,13 @@ def test_a_slice_of_basic_devices_says_who_reaches_them(
 @pytest.mark.parametrize(
     ("spec", "status", "complaints"),
     [
-        ({"potentialNodes": many(128), "selectedNode": "x"}, {}, []),
-        ({"potentialNodes": many(129)}, {}, [("spec.potentialNodes", LONG)]),
+        ({"potentialNodes": make_names(128), "selectedNode": "x"}, {}, []),
+        ({"potentialNodes": make_names(129)}, {}, [("spec.potentialNodes", LONG)]),
         ({"potentialNodes": ["a", "a"]}, {}, [("spec.potentialNodes[1]", DUPLICATE)]),
         ({"potentialNodes": ["A"]}, {}, [("spec.potentialNodes[0]", INVALID)]),
-        ({}, {"resourceClaims": [{"name": "a", "unsuitableNodes": many(128)}, {"name": "b"}]}, []),
+        ({}, {"resourceClaims": [{"name": "a", "unsuitableNodes": make_names(128)}, {"name": "b"}]}, []),
         ({}, {"resourceClaims": [{"name": "a"}, {"name": "a"}]}, [("status.claims[1]", DUPLICATE)]),
-        ({}, {"resourceClaims": [{"name": "a", "unsuitableNodes": many(129)}]}, [
+        ({}, {"resourceClaims": [{"name": "a", "unsuitableNodes": make_names(129)}]}, [
             ("status.claims[0].unsuitableNodes", LONG)
         ]),
     ],

@@ -11,10 +11,10 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 
-async def raw(
+async def send_raw(
     api: Any, method: str, path: str, body: Any, kind: str = "application/json", **query: str
 ) -> Any:
-    """The answer with its headers, and its body."""
+    """Return the status, the body and the warnings of an answer."""
     import json
 
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -26,11 +26,11 @@ async def raw(
 
 async def test_unknown_fields_are_dropped_with_a_warning_unless_asked_otherwise(api: Any) -> None:
     body = {"metadata": {"name": "a", "colour": "red"}, "data": {"k": "v"}, "extra": 1}
-    code, made, warnings = await raw(api, "POST", MAPS, body)
+    code, made, warnings = await send_raw(api, "POST", MAPS, body)
     assert (code, "extra" in made, "colour" in made["metadata"]) == (201, False, False)
     assert warnings == ['299 - "unknown field \\"metadata.colour\\""', '299 - "unknown field \\"extra\\""']
     body["metadata"]["name"] = "b"
-    code, made, warnings = await raw(api, "POST", MAPS, body, fieldValidation="Ignore")
+    code, made, warnings = await send_raw(api, "POST", MAPS, body, fieldValidation="Ignore")
     assert (code, warnings, "extra" in made) == (201, [], False)
 
 
@@ -38,7 +38,7 @@ async def test_strict_validation_refuses_unknown_fields_in_the_servers_words(
     api: Any, make_slice: Any
 ) -> None:
     body = make_slice(devices=[{"name": "a", "color": "red"}], taintz=[])
-    code, refused, _ = await raw(api, "POST", SLICES, body, fieldValidation="Strict")
+    code, refused, _ = await send_raw(api, "POST", SLICES, body, fieldValidation="Strict")
     assert (code, refused["reason"]) == (400, "BadRequest")
     assert refused["message"] == (
         'ResourceSlice in version "v1" cannot be handled as a ResourceSlice: strict decoding error: '
@@ -55,9 +55,9 @@ async def test_strict_validation_refuses_unknown_fields_in_the_servers_words(
     ],
 )
 async def test_fields_that_stand_twice_are_reported(api: Any, text: bytes, problem: str) -> None:
-    code, refused, _ = await raw(api, "POST", MAPS, text, fieldValidation="Strict")
+    code, refused, _ = await send_raw(api, "POST", MAPS, text, fieldValidation="Strict")
     assert (code, refused["message"].endswith(f"strict decoding error: {problem}")) == (400, True)
-    code, _, warnings = await raw(api, "POST", MAPS, text)
+    code, _, warnings = await send_raw(api, "POST", MAPS, text)
     assert code == 201
     assert problem in warnings[0].replace("\\", "")
 
@@ -65,10 +65,14 @@ async def test_fields_that_stand_twice_are_reported(api: Any, text: bytes, probl
 async def test_a_patch_with_an_unknown_field_is_invalid_when_strict(api: Any, make_config_map: Any) -> None:
     await api.post(MAPS, make_config_map())
     merge = "application/merge-patch+json"
-    code, refused, _ = await raw(api, "PATCH", f"{MAPS}/one", {"more": 1}, merge, fieldValidation="Strict")
+    code, refused, _ = await send_raw(
+        api, "PATCH", f"{MAPS}/one", {"more": 1}, merge, fieldValidation="Strict"
+    )
     assert (code, refused["details"]["causes"][0]["field"]) == (422, "patch")
     assert 'strict decoding error: unknown field "more"' in refused["message"]
-    code, patched, warnings = await raw(api, "PATCH", f"{MAPS}/one", {"more": 1, "data": {"x": "y"}}, merge)
+    code, patched, warnings = await send_raw(
+        api, "PATCH", f"{MAPS}/one", {"more": 1, "data": {"x": "y"}}, merge
+    )
     assert (code, patched["data"], "more" in patched) == (200, {"x": "y"}, False)
     assert warnings == ['299 - "unknown field \\"more\\""']
 
@@ -152,11 +156,11 @@ async def test_unknown_fields_of_custom_resources_are_treated_alike(api: Any, de
     await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
     path = "/apis/drawbar.dev/v1alpha1/widgets"
     body = {"metadata": {"name": "w", "x": 1}, "spec": {"nodeName": "n", "weight": 1}}
-    code, made, warnings = await raw(api, "POST", path, body)
+    code, made, warnings = await send_raw(api, "POST", path, body)
     assert (code, "weight" in made["spec"]) == (201, False)
     assert len(warnings) == 2
     body["metadata"]["name"] = "v"
-    code, refused, _ = await raw(api, "POST", path, body, fieldValidation="Strict")
+    code, refused, _ = await send_raw(api, "POST", path, body, fieldValidation="Strict")
     assert (code, 'unknown field "spec.weight"' in refused["message"]) == (400, True)
 
 

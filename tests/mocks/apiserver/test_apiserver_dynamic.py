@@ -164,7 +164,7 @@ async def test_capitals_in_a_driver_name_are_warned_of(api: Any, make_slice: Any
         assert "driver names should be lowercase" in response.headers["Warning"]
 
 
-def many(**devices: Any) -> dict[str, Any]:
+def make_claim_spec(**devices: Any) -> dict[str, Any]:
     requests = [{"name": "dev", "exactly": {"deviceClassName": "gpu"}}]
     return {"devices": {"requests": requests} | devices}
 
@@ -220,17 +220,31 @@ REQUEST = "spec.devices.requests[0].exactly"
             ),
             "spec.devices.requests[0].firstAvailable",
         ),
-        (claim(many(constraints=[{"requests": ["other"]}])), "spec.devices.constraints[0].requests[0]"),
-        (claim(many(constraints=[{}])), "spec.devices.constraints[0]"),
-        (claim(many(constraints=[{"matchAttribute": "x"}])), "spec.devices.constraints[0].matchAttribute"),
-        (claim(many(config=[{}])), "spec.devices.config[0].opaque"),
-        (claim(many(config=[{"opaque": {"driver": "a.dev"}}])), "spec.devices.config[0].opaque.parameters"),
         (
-            claim(many(config=[{"opaque": {"driver": "a.dev", "parameters": {"x": "y" * 10_240}}}])),
+            claim(make_claim_spec(constraints=[{"requests": ["other"]}])),
+            "spec.devices.constraints[0].requests[0]",
+        ),
+        (claim(make_claim_spec(constraints=[{}])), "spec.devices.constraints[0]"),
+        (
+            claim(make_claim_spec(constraints=[{"matchAttribute": "x"}])),
+            "spec.devices.constraints[0].matchAttribute",
+        ),
+        (claim(make_claim_spec(config=[{}])), "spec.devices.config[0].opaque"),
+        (
+            claim(make_claim_spec(config=[{"opaque": {"driver": "a.dev"}}])),
             "spec.devices.config[0].opaque.parameters",
         ),
-        (claim(many(config=[OPAQUE] * 33)), "spec.devices.config"),
-        (claim(many(config=[{**OPAQUE, "requests": ["dev/x"]}])), "spec.devices.config[0].requests[0]"),
+        (
+            claim(
+                make_claim_spec(config=[{"opaque": {"driver": "a.dev", "parameters": {"x": "y" * 10_240}}}])
+            ),
+            "spec.devices.config[0].opaque.parameters",
+        ),
+        (claim(make_claim_spec(config=[OPAQUE] * 33)), "spec.devices.config"),
+        (
+            claim(make_claim_spec(config=[{**OPAQUE, "requests": ["dev/x"]}])),
+            "spec.devices.config[0].requests[0]",
+        ),
     ],
 )
 async def test_a_claim_that_breaks_a_rule_is_told_where(api: Any, body: Any, field: str) -> None:

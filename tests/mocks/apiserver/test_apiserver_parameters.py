@@ -14,7 +14,7 @@ RULE = {"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "reso
 
 
 @contextlib.asynccontextmanager
-async def limited(tmp_path, *, kind="Node", not_found="Allow", selector=None):
+async def serve_limited(tmp_path, *, kind="Node", not_found="Allow", selector=None):
     """ConfigMaps may not be created while a Node is selected whose label `limit` is their own name."""
     async with apiserver.serving() as server:
         file = server.kubeconfig(tmp_path / "admin", "admin")
@@ -44,7 +44,7 @@ async def create(api, kind, name, **content):
 
 
 async def test_each_parameter_that_is_found_has_its_say(tmp_path):
-    async with limited(tmp_path) as api:
+    async with serve_limited(tmp_path) as api:
         await create(api, kinds.NODE, "node-1", labels={"limit": "one"})
         await create(api, kinds.NODE, "node-2", labels={"limit": "two"})
         for name, node in (("one", "node-1"), ("two", "node-2")):
@@ -54,20 +54,20 @@ async def test_each_parameter_that_is_found_has_its_say(tmp_path):
 
 
 async def test_a_selector_leaves_parameters_out(tmp_path):
-    async with limited(tmp_path, selector={"matchLabels": {"limit": "two"}}) as api:
+    async with serve_limited(tmp_path, selector={"matchLabels": {"limit": "two"}}) as api:
         await create(api, kinds.NODE, "node-1", labels={"limit": "one"})
         await create(api, kinds.CONFIG_MAP, "one")
 
 
 @pytest.mark.parametrize(("not_found", "allowed"), [("Allow", True), ("Deny", False)])
 async def test_the_binding_says_what_holds_without_parameters(tmp_path, not_found, allowed):
-    async with limited(tmp_path, not_found=not_found) as api:
+    async with serve_limited(tmp_path, not_found=not_found) as api:
         with contextlib.nullcontext() if allowed else pytest.raises(errors.Invalid, match="no params found"):
             await create(api, kinds.CONFIG_MAP, "one")
 
 
 async def test_a_kind_that_is_not_there_fails_every_write_that_is_meant(tmp_path):
-    async with limited(tmp_path, kind="Fabric") as api:
+    async with serve_limited(tmp_path, kind="Fabric") as api:
         with pytest.raises(errors.Invalid, match="failed to find resource referenced by paramKind"):
             await create(api, kinds.CONFIG_MAP, "one")
 

@@ -69,7 +69,7 @@ def run():
     def run(work, **times):
         with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
 
-            async def whole():
+            async def run_work():
                 waiting = backlog.Backlog(settings.Settings(**times))
                 try:
                     async with asyncio.timeout(100):
@@ -77,7 +77,7 @@ def run():
                 finally:
                     waiting.close()
 
-            return loop.run_until_complete(whole()), loop.time()
+            return loop.run_until_complete(run_work()), loop.time()
 
     return run
 

@@ -49,7 +49,7 @@ async def program(log, *words):
             await process.communicate()
 
 
-async def ready(process, log):
+async def wait_until_ready(process, log):
     line = await process.stdout.readline()
     assert line, log.read_text()
     return json.loads(line)
@@ -58,7 +58,7 @@ async def ready(process, log):
 @contextlib.asynccontextmanager
 async def double(log, *words):
     async with program(log, "mock", *words) as process:
-        await ready(process, log)
+        await wait_until_ready(process, log)
         yield process
 
 

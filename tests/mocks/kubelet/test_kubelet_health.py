@@ -126,7 +126,7 @@ async def test_the_pod_shows_what_the_plugin_says(world, release, versions_, pac
 
 
 async def test_a_pod_names_the_request_that_its_container_names(world):
-    def both(claims):
+    def prepare_devices(claims):
         return {uid: _replace_devices(answer, *devices) for uid, answer in _each(world, claims)}
 
     devices = [world.device("slot-1", "one"), world.device("slot-2", "two")]
@@ -135,7 +135,7 @@ async def test_a_pod_names_the_request_that_its_container_names(world):
         {"name": "main", "image": "none", "resources": {"claims": use}},
         {"name": "other", "image": "none"},
     ]
-    async with world.kubelet(), world.plugin(both, health=world.health()) as plugin:
+    async with world.kubelet(), world.plugin(prepare_devices, health=world.health()) as plugin:
         await plugin.wait_for_registration()
         await world.pod("p1", "c1", containers=containers)
         pod = await world.runs()
@@ -145,13 +145,13 @@ async def test_a_pod_names_the_request_that_its_container_names(world):
 
 
 async def test_a_device_without_a_cdi_id_is_shown_by_its_name(world):
-    def plain(claims):
+    def prepare_without_cdi(claims):
         return {
             uid: _replace_devices(answer, world.device("slot-1", cdi=[]))
             for uid, answer in _each(world, claims)
         }
 
-    async with world.kubelet(), world.plugin(plain) as plugin:
+    async with world.kubelet(), world.plugin(prepare_without_cdi) as plugin:
         await plugin.wait_for_registration()
         await world.pod("p1", "c1")
         pod = await world.runs()

@@ -44,7 +44,7 @@ async def test_a_pod_runs_with_the_cdi_edits_of_its_devices(world):
 
 
 async def test_a_container_gets_only_the_claims_and_requests_that_it_names(world):
-    def both(claims):
+    def prepare_both(claims):
         devices = [world.device("slot-1", "one"), world.device("slot-2", "two")]
         return {claim.uid: api_pb2.NodePrepareResourceResponse(devices=devices) for claim in claims}
 
@@ -57,7 +57,7 @@ async def test_a_container_gets_only_the_claims_and_requests_that_it_names(world
         container("none"),
     ]
     setup = [container("setup", {"name": "c1", "request": "one"})]
-    async with world.kubelet() as node, world.plugin(both) as plugin:
+    async with world.kubelet() as node, world.plugin(prepare_both) as plugin:
         await plugin.wait_for_registration()
         await world.pod("p1", "c1", containers=containers, initContainers=setup)
         pod = await world.runs()

@@ -191,9 +191,9 @@ def test_the_pauses_between_registrations_double_up_to_two_minutes():
 async def test_a_path_that_no_socket_can_have_is_refused(tmp_path):
     path = tmp_path / ("x" * 120)
 
-    async def live(plugin):
+    async def fail_if_registered(plugin):
         raise AssertionError
 
-    async with plugins.holding(live, lambda driver, connected: None) as held:
+    async with plugins.holding(fail_if_registered, lambda driver, connected: None) as held:
         with pytest.raises(errors.RegistrationError, match="longer than 107 bytes"):
             await watcher.register(path, held, settings.Settings())

@@ -190,7 +190,7 @@ class Process:
         )
         return self
 
-    async def ready(self):
+    async def wait_until_ready(self):
         async with asyncio.timeout(120):
             return json.loads(await self.child.stdout.readline())
 
@@ -207,7 +207,7 @@ async def test_a_killed_kubelet_is_as_one_that_was_restarted(world):
     times = ["--time", "reconcile=0.05", "--time", "retry_first=0.05"]
     async with world.plugin() as plugin:
         async with Process(world, *times) as process:
-            assert await process.ready() == {"ready": True, "nodes": ["node-a"]}
+            assert await process.wait_until_ready() == {"ready": True, "nodes": ["node-a"]}
             await plugin.wait_for_registration()
             pod = await world.pod("p1", "c1")
             await world.runs()

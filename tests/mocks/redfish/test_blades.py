@@ -45,14 +45,14 @@ async def backend():
         yield query
 
 
-async def first(query, uri):
+async def find_first_member(query, uri):
     return (await query("GET", uri))["Members"][0]["@odata.id"]
 
 
 async def test_each_port_of_the_switch_leads_to_its_endpoint(backend):
     root = await backend("GET", ROOT)
-    fabric = await first(backend, root["Fabrics"]["@odata.id"])
-    switch = await first(backend, f"{fabric}/Switches")
+    fabric = await find_first_member(backend, root["Fabrics"]["@odata.id"])
+    switch = await find_first_member(backend, f"{fabric}/Switches")
     ports = (await backend("GET", f"{switch}/Ports"))["Members"]
     assert [port["@odata.id"].rpartition("/")[2] for port in ports] == ["port0", "port1"]
     for entry in ports:
@@ -67,7 +67,7 @@ async def test_each_port_of_the_switch_leads_to_its_endpoint(backend):
 
 async def test_the_enclosure_has_four_modules_and_blocks_in_them(backend):
     root = await backend("GET", ROOT)
-    chassis = await backend("GET", await first(backend, root["Chassis"]["@odata.id"]))
+    chassis = await backend("GET", await find_first_member(backend, root["Chassis"]["@odata.id"]))
     modules = f"{chassis['@odata.id']}/Memory"
     dimms = [await backend("GET", f"{modules}/dimm{number}") for number in range(4)]
     assert [dimm["CapacityMiB"] for dimm in dimms] == [10240] * 4

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.mocks.redfish.test_quirks import ROOT, odd, zone
+from tests.mocks.redfish.test_quirks import ROOT, serve_quirks, zone
 
 from drawbar.mocks.redfish import places, quirks
 from drawbar.mocks.redfish.quirks import Form
@@ -355,7 +355,7 @@ def test_one_answer_differs_by_the_quirk_alone(name):
     async def compare():
         looks = []
         for names in ((), (name,)):
-            async with odd(*names, form=shown.form, **shown.setting) as send:
+            async with serve_quirks(*names, form=shown.form, **shown.setting) as send:
                 looks.append(await shown.look(send))
         return looks
 

@@ -37,7 +37,7 @@ def make_configuration(form=Form.PAIR, **changes):
 
 
 @asynccontextmanager
-async def odd(*names, form=Form.PAIR, **changes):
+async def serve_quirks(*names, form=Form.PAIR, **changes):
     """Serve with the quirks, and yield a function that sends a request and returns status, headers and body."""
     async with (
         redfish.serving(make_configuration(form, quirks=names, **changes)) as service,
@@ -87,7 +87,7 @@ async def test_a_quirk_that_cannot_be_is_refused_in_a_sentence(tmp_path, options
 
 
 async def test_pages_are_followed_by_their_queries():
-    async with odd("pages") as send:
+    async with serve_quirks("pages") as send:
         listed, path = [], places.ENDPOINTS
         while path:
             _, _, raw = await send("GET", path)
@@ -98,7 +98,7 @@ async def test_pages_are_followed_by_their_queries():
 
 
 async def test_slashes_are_everywhere_and_demanded_of_each_method():
-    async with odd("slashes") as send:
+    async with serve_quirks("slashes") as send:
         status, headers, _ = await send("POST", places.ZONES, json=zone("h1", "d1"))
         assert (status, headers["Location"]) == (308, f"{places.ZONES}/")
         status, headers, _ = await send("POST", f"{places.ZONES}/", json=zone("h1/", "d1/"))
@@ -111,7 +111,7 @@ async def test_slashes_are_everywhere_and_demanded_of_each_method():
     ("name", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)], ids=["gzip", "deflate"]
 )
 async def test_answers_are_packed_with_all_other_quirks_inside(name, unpack):
-    async with odd(name, "byte-order-mark") as send:
+    async with serve_quirks(name, "byte-order-mark") as send:
         _, headers, raw = await send("GET", places.ENDPOINTS)
         assert headers["Content-Encoding"] == name
         assert json.loads(unpack(raw).decode("utf-8-sig"))["Members@odata.count"] == 5
@@ -129,7 +129,7 @@ async def test_answers_are_packed_with_all_other_quirks_inside(name, unpack):
     ],
 )
 async def test_etags_are_compared_as_the_quirk_says(name, match, status):
-    async with odd(name) as send:
+    async with serve_quirks(name) as send:
         _, headers, _ = await send("POST", places.ZONES, json=zone("h1", "d1"))
         _, shown, _ = await send("GET", headers["Location"])
         given = {"If-Match": match(shown.get("ETag", ""))}
@@ -137,7 +137,7 @@ async def test_etags_are_compared_as_the_quirk_says(name, match, status):
 
 
 async def test_the_etag_of_an_action_has_no_quotation_marks_either():
-    async with odd("unquoted-etags", form=Form.PORT, actions=True) as send:
+    async with serve_quirks("unquoted-etags", form=Form.PORT, actions=True) as send:
         uri = f"{places.ZONES}/h1"
         _, shown, _ = await send("GET", uri)
         body = {"Endpoint": {"@odata.id": places.endpoint("d1")}, "ZoneETag": shown["ETag"]}
@@ -154,14 +154,14 @@ async def test_the_etag_of_an_action_has_no_quotation_marks_either():
     ],
 )
 async def test_refusals_have_the_words_in_another_form(name, body):
-    async with odd(name, "refusal-422") as send:
+    async with serve_quirks(name, "refusal-422") as send:
         await send("POST", places.ZONES, json=zone("h1", "d1"))
         status, _, raw = await send("POST", places.ZONES, json=zone("h2", "d1"))
         assert (status, raw[: len(body)]) == (422, body)
 
 
 async def test_a_zone_is_emptied_by_a_body_in_the_form_of_the_specification():
-    async with odd("top-endpoints", form=Form.PORT) as send:
+    async with serve_quirks("top-endpoints", form=Form.PORT) as send:
         uri = f"{places.ZONES}/h1"
         ends = zone("h1", "d1")["Links"]
         assert (await send("PATCH", uri, json=ends))[0] == 204
@@ -171,7 +171,7 @@ async def test_a_zone_is_emptied_by_a_body_in_the_form_of_the_specification():
 
 
 async def test_a_service_of_passwords_alone_refuses_a_login():
-    async with odd("basic-only", username="u", password="p") as send:
+    async with serve_quirks("basic-only", username="u", password="p") as send:
         status, headers, _ = await send("POST", places.SESSIONS, json={"UserName": "u", "Password": "p"})
         assert (status, headers["WWW-Authenticate"].split()[0]) == (401, "Basic")
         given = {"Authorization": aiohttp.encode_basic_auth("u", "p")}
@@ -181,7 +181,7 @@ async def test_a_service_of_passwords_alone_refuses_a_login():
 
 @pytest.mark.parametrize("names", [("cut-401",), ("cut-401", "no-session-location")], ids="+".join)
 async def test_a_session_of_some_requests_ends_in_the_middle_of_the_refusal(names):
-    async with odd(*names, username="u", password="p") as send:
+    async with serve_quirks(*names, username="u", password="p") as send:
         _, login, _ = await send("POST", places.SESSIONS, json={"UserName": "u", "Password": "p"})
         token = {"X-Auth-Token": login["X-Auth-Token"]}
         for _ in range(40):
@@ -191,7 +191,7 @@ async def test_a_session_of_some_requests_ends_in_the_middle_of_the_refusal(name
 
 
 async def test_a_created_resource_has_no_location_and_needs_its_type():
-    async with odd("typed-creations", "post-200", "delete-text") as send:
+    async with serve_quirks("typed-creations", "post-200", "delete-text") as send:
         assert (await send("POST", places.ZONES, json=zone("h1", "d1")))[0] == 400
         typed = zone("h1", "d1") | {"@odata.type": "#Zone.v1_6_0.Zone"}
         status, headers, raw = await send("POST", places.ZONES, json=typed)
