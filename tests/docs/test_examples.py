@@ -69,7 +69,7 @@ def _folder(monkeypatch):
 
 @pytest.mark.usefixtures("_folder")
 async def test_the_pods_of_all_workloads_run_with_devices_of_the_classes_that_they_ask_for():
-    devices = pool.mixed(
+    devices = pool.make_enclosures(
         {DeviceClass(name): 2 for name in ("gpu", "accelerator")}
         | dict.fromkeys((DeviceClass.FPGA, DeviceClass.NVME, DeviceClass.CXL_MEMORY, DeviceClass.NIC), 1)
     )

@@ -30,7 +30,7 @@ def folder(monkeypatch):
 
 
 def doubles(**changes):
-    return cluster.Settings(enclosures=pool.mixed({DeviceClass.NVME: 2}), daemons=False, **changes)
+    return cluster.Settings(enclosures=pool.make_enclosures({DeviceClass.NVME: 2}), daemons=False, **changes)
 
 
 def runs(pid):
@@ -109,7 +109,7 @@ async def test_building_and_cleaning_up_end_before_a_cancellation_goes_on():
         ended.append(True)
 
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(running._undisturbed(work()))
+        task = tasks.create_task(running._finish_despite_cancellation(work()))
         await begun.wait()
         task.cancel()
         await asyncio.sleep(0)

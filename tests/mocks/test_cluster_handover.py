@@ -35,7 +35,7 @@ def pod(name):
 
 
 async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
-    settings = cluster.Settings(enclosures=pool.mixed({DeviceClass.NVME: 1}), poll_seconds=0.2)
+    settings = cluster.Settings(enclosures=pool.make_enclosures({DeviceClass.NVME: 1}), poll_seconds=0.2)
     async with cluster.Cluster.running(settings) as world:
         api = world.api
         keep = {"spec": {"policy": {"keepAttachedSeconds": 600}}}

@@ -12,12 +12,12 @@ from drawbar.mocks.fabric import configuration, pool
 
 @pytest.mark.parametrize("amount", [1, 4, simulated.MOST_PODS])
 def test_the_pool_is_one_that_the_fabric_accepts_and_holds_a_spare_of_each_class(amount):
-    enclosures = pool.mixed(pods.amounts(amount))
+    enclosures = pool.make_enclosures(pods.amounts(amount))
     host = configuration.HostSpec(id="h", sysfs="/sys")
     described = configuration.Configuration(hosts=(host,), enclosures=enclosures)
     assert configuration.find_problems(described) == []
     held = collections.Counter(device.device_class for _, device in described.devices())
-    asked = collections.Counter(pods.wanted(amount).values())
+    asked = collections.Counter(pods.assign_classes(amount).values())
     assert all(held[device_class] > asked[device_class] for device_class in pods.CLASSES)
     serials = [device.serial for _, device in described.devices()]
     assert len(set(serials)) == len(serials)
@@ -25,7 +25,7 @@ def test_the_pool_is_one_that_the_fabric_accepts_and_holds_a_spare_of_each_class
 
 
 def test_four_pods_ask_for_four_different_classes():
-    assert len(set(pods.wanted(4).values())) == 4
+    assert len(set(pods.assign_classes(4).values())) == 4
 
 
 @pytest.mark.parametrize("version", deployment.CLASSES)

@@ -40,7 +40,7 @@ WHOLE_WAY = (
 def make_views(*sightings, pods=("p",)):
     state = progress.begin(dict.fromkeys(pods, "gpu"))
     for at, sighting in enumerate(sightings):
-        state = progress.seen(state, sighting, float(at))
+        state = progress.record_sighting(state, sighting, float(at))
     return progress.views(state)
 
 

@@ -24,7 +24,7 @@ FOUND = progress.KernelSaw(slot="1", address="0000:01:00.0")
 def make_view(*sightings):
     state = progress.begin({"p": "nvme"})
     for at, sighting in enumerate(sightings):
-        state = progress.seen(state, sighting, float(at))
+        state = progress.record_sighting(state, sighting, float(at))
     return progress.views(state)["p"]
 
 

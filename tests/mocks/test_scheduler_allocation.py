@@ -346,8 +346,8 @@ def test_the_taints_of_rules_count_like_those_of_drivers() -> None:
         },
         taintrules.Rule,
     )
-    assert names(allocate(taintrules.tainted(TWO, [rule]), request())) == ["b"]
-    assert taintrules.tainted(TWO, []) == TWO
+    assert names(allocate(taintrules.taint_slices(TWO, [rule]), request())) == ["b"]
+    assert taintrules.taint_slices(TWO, []) == TWO
 
 
 def test_a_binding_device_ties_the_claim_to_its_node_and_brings_its_conditions() -> None:

@@ -323,7 +323,7 @@ UNSCHEDULABLE = {
 )
 def test_the_condition_is_written_when_it_says_something_new(status: Any, written: Any) -> None:
     pod = documents.Document(metadata=meta.ObjectMeta(name="p", uid="u"), status=status)
-    body = reports.unscheduled(pod, "Unschedulable", "no", now="T2")
+    body = reports.make_unscheduled_patch(pod, "Unschedulable", "no", now="T2")
     if written is None:
         assert body is None
     else:

@@ -51,7 +51,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         doubles.add_parser(name, help=text, description=text)
 
 
-@verbs.explained
+@verbs.explain_errors
 def _run(args: argparse.Namespace) -> int:
     return asyncio.run(_until_terminated(args))
 

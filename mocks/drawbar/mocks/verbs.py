@@ -39,15 +39,15 @@ class Verb:
         return all(importlib.util.find_spec(name) is not None for name in self.modules)
 
 
-def explained(run: Run) -> Run:
+def explain_errors(run: Run) -> Run:
     """Return the function, with each MockError printed as one sentence on stderr and turned into its exit status."""
 
     @functools.wraps(run)
-    def wrapped(args: argparse.Namespace) -> int:
+    def run_verb(args: argparse.Namespace) -> int:
         try:
             return run(args)
         except errors.MockError as error:
             sys.stderr.write(f"error: {error}\n")
             return error.exit_code
 
-    return wrapped
+    return run_verb

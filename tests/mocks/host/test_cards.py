@@ -52,7 +52,7 @@ def disk(serial="S1"):
     ],
 )
 def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
-    wanted = cards.wanted([given], 4)
+    wanted = cards.find_wanted_cards([given], 4)
     assert wanted.cards.keys() == slots
     assert not wanted.problems
 
@@ -70,13 +70,13 @@ def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
     ],
 )
 def test_a_device_that_cannot_appear_is_reported_with_the_reason(given, why):
-    wanted = cards.wanted([given], 4)
+    wanted = cards.find_wanted_cards([given], 4)
     assert not wanted.cards
     assert why in wanted.problems["rack.nvme-1"]
 
 
 def test_one_slot_has_one_card():
-    wanted = cards.wanted([attachment("rack.b"), attachment("rack.a", serial="S2")], 4)
+    wanted = cards.find_wanted_cards([attachment("rack.b"), attachment("rack.a", serial="S2")], 4)
     assert {slot: card.serial for slot, card in wanted.cards.items()} == {1: "S2"}
     assert "another attachment" in wanted.problems["rack.b"]
 

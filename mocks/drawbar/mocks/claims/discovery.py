@@ -9,7 +9,7 @@ async def dialect(api: client.Client) -> dialects.Dialect:
 
     An API server that denies the question is assumed to be recent.
     """
-    return await discovery.answered(lambda: _dialect(api), discovery.RESOURCE_GROUP)
+    return await discovery.ask_until_answered(lambda: _dialect(api), discovery.RESOURCE_GROUP)
 
 
 async def _dialect(api: client.Client) -> dialects.Dialect:

@@ -128,7 +128,9 @@ class Cluster:
             cluster.keep_logs = True
             raise controlloop.first_error(group) from None
         finally:
-            await _undisturbed(cluster._clean_up(keep_logs=cluster.keep_logs or failure is not None))
+            await _finish_despite_cancellation(
+                cluster._clean_up(keep_logs=cluster.keep_logs or failure is not None)
+            )
         if failure is not None:
             raise failure
 
@@ -229,7 +231,7 @@ class Cluster:
             *faults,
             double=True,
         )
-        await _undisturbed(
+        await _finish_despite_cancellation(
             asyncio.to_thread(self._build)
         )  # a thread left behind would write while we clean up
         start("fabric", *self._double.command(where), double=True)
@@ -355,7 +357,7 @@ def _release(profile: str) -> tuple[str, ...]:
     return ("--release", release) if release in kubelet_settings.SERVICES_BY_RELEASE else ()
 
 
-async def _undisturbed(work: Coroutine[Any, Any, None]) -> None:
+async def _finish_despite_cancellation(work: Coroutine[Any, Any, None]) -> None:
     """Run bounded work to its end, even after one cancellation; then raise the cancellation."""
     task = asyncio.Task(work, name="clean-up")
     try:

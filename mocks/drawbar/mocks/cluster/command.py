@@ -104,7 +104,7 @@ async def serve(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> settings.Settings:
-    fabric = configuration.Configuration(enclosures=pool.mixed(AMOUNTS))
+    fabric = configuration.Configuration(enclosures=pool.make_enclosures(AMOUNTS))
     if args.fabric is not None:
         try:
             fabric = configuration.load(args.fabric)

@@ -34,7 +34,7 @@ class FabricDouble:
     parameters: Callable[[Settings], dict[str, str]] = lambda _: {}
 
 
-def _simulated(settings: Settings, places: Places) -> simulated.Configuration:
+def _make_simulated_configuration(settings: Settings, places: Places) -> simulated.Configuration:
     hosts = tuple(
         simulated.HostSpec(
             id=f"host-{number}", name=name, ports=settings.slots, sysfs=str(places.node(name).sysfs)
@@ -114,7 +114,9 @@ def _redfish_parameters(settings: Settings) -> dict[str, str]:
     return {"ports": str(settings.slots), "pollSeconds": "5"}
 
 
-SIMULATED = FabricDouble(adapter="grpc", configuration=_simulated, command=_simulated_command)
+SIMULATED = FabricDouble(
+    adapter="grpc", configuration=_make_simulated_configuration, command=_simulated_command
+)
 METHODS: tuple[tuple[str, Literal["zones", "composition", "connections"]], ...] = (
     ("redfish", "zones"),
     ("redfish-composition", "composition"),

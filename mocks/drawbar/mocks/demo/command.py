@@ -71,14 +71,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print a JSON object per event, and the summary at the end")
 
 
-@verbs.explained
+@verbs.explain_errors
 def _run(args: argparse.Namespace) -> int:
     # The error reports a failure once; the children's logs have the rest.
     logging.basicConfig(level=logging.ERROR, force=True)
     is_qemu = args.adapter == QEMU
     usual_seconds = DEADLINE_QEMU_SECONDS if is_qemu else DEADLINE_SECONDS
     deadline_seconds = usual_seconds if args.deadline is None else args.deadline
-    stage, dialect = (_qemu if is_qemu else _simulated)(args, deadline_seconds)
+    stage, dialect = (_make_qemu_stage if is_qemu else _make_simulated_stage)(args, deadline_seconds)
     # Imported late: gRPC, aiohttp and rich take a second, and `drawbar --help` and refusals do not need them.
     from drawbar.mocks.demo import demonstration
 
@@ -95,7 +95,9 @@ def _run(args: argparse.Namespace) -> int:
     return 1
 
 
-def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stages.Stage, dialects.Dialect]":
+def _make_simulated_stage(
+    args: argparse.Namespace, deadline_seconds: float
+) -> "tuple[stages.Stage, dialects.Dialect]":
     from drawbar.mocks.demo import simulated
 
     if args.adapter != SIMULATED and args.detach_seconds is not None:
@@ -117,7 +119,9 @@ def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stag
     return simulated.Stage(options), options.dialect
 
 
-def _qemu(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stages.Stage, dialects.Dialect]":
+def _make_qemu_stage(
+    args: argparse.Namespace, deadline_seconds: float
+) -> "tuple[stages.Stage, dialects.Dialect]":
     from drawbar.mocks.claims import dialects
     from drawbar.mocks.demo import laboratory
 

@@ -86,7 +86,7 @@ class Observer:
 
     def see(self, sighting: progress.Sighting) -> None:
         """Take in a sighting at the current time, and report the steps reached by it."""
-        self.progress = progress.seen(self.progress, sighting, self._clock())
+        self.progress = progress.record_sighting(self.progress, sighting, self._clock())
         fresh = progress.views(self.progress)
         for pod, view in fresh.items():
             for step, at in view.steps.items():

@@ -21,14 +21,14 @@ SPARE = 1
 """The number of unused devices of each class, so that the allocator has a choice."""
 
 
-def wanted(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[str, DeviceClass]:
+def assign_classes(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[str, DeviceClass]:
     """Return the class of device for each pod, by the pod's name; the classes take turns."""
     return {f"demo-{number + 1}": classes[number % len(classes)] for number in range(pods)}
 
 
 def amounts(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[DeviceClass, int]:
     """Return the number of devices of each class in the pool."""
-    asked = list(wanted(pods, classes).values())
+    asked = list(assign_classes(pods, classes).values())
     return {device_class: asked.count(device_class) + SPARE for device_class in classes}
 
 

@@ -1,6 +1,6 @@
 """The progress of each pod: a pure fold of sightings, and a join of them per pod.
 
-Sightings of pods, claims, attachments, the fabric's journal and a kernel come in no fixed order. `seen` only records
+Sightings of pods, claims, attachments, the fabric's journal and a kernel come in no fixed order. `record_sighting` only records
 them, each with its first time. `views` joins the records of one pod. A step keeps its first time, with two exceptions.
 A claim with a new device starts again, and a returning attachment removes `detached`.
 
@@ -241,7 +241,7 @@ def begin(pods: Mapping[str, str]) -> Progress:
     return Progress(pods={pod: PodRecord(device_class=kind) for pod, kind in pods.items()})
 
 
-def seen(progress: Progress, sighting: Sighting, at: float) -> Progress:
+def record_sighting(progress: Progress, sighting: Sighting, at: float) -> Progress:
     """Return the progress after a sighting at a time in seconds. Pods outside the demo are ignored."""
     match sighting:
         case PodSeen() | PodDeleted() | ContentRead():
@@ -265,10 +265,10 @@ def _pod_seen(progress: Progress, sighting: PodSeen | PodDeleted | ContentRead, 
         return progress
     match sighting:
         case PodDeleted():
-            record = _reached(record, at, {Step.DELETED: True})
+            record = _record_steps(record, at, {Step.DELETED: True})
         case ContentRead():
             record = dataclasses.replace(record, content=sighting.content)
-            record = _reached(record, at, {Step.READ: True})
+            record = _record_steps(record, at, {Step.READ: True})
         case PodSeen():
             record = dataclasses.replace(
                 record, node=sighting.node or record.node, cdi=sighting.cdi or record.cdi
@@ -278,7 +278,7 @@ def _pod_seen(progress: Progress, sighting: PodSeen | PodDeleted | ContentRead, 
                 Step.PREPARED: bool(sighting.cdi),
                 Step.RUNNING: sighting.running,
             }
-            record = _reached(record, at, reached)
+            record = _record_steps(record, at, reached)
     return dataclasses.replace(progress, pods={**progress.pods, sighting.pod: record})
 
 
@@ -292,7 +292,7 @@ def _claim_seen(progress: Progress, sighting: ClaimSeen, at: float) -> Progress:
         record = fresh
     reached = {Step.ALLOCATED: True, Step.ATTACHED: sighting.attached, Step.VISIBLE: sighting.visible}
     return dataclasses.replace(
-        progress, claims={**progress.claims, sighting.uid: _reached(record, at, reached)}
+        progress, claims={**progress.claims, sighting.uid: _record_steps(record, at, reached)}
     )
 
 
@@ -314,7 +314,7 @@ def _attachment_seen(progress: Progress, sighting: AttachmentSeen | AttachmentGo
             Step.VISIBLE: sighting.visible,
             Step.RELEASED: sighting.released,
         }
-        record = _reached(record, at, reached)
+        record = _record_steps(record, at, reached)
     elif record is None:
         return progress
     else:
@@ -322,7 +322,7 @@ def _attachment_seen(progress: Progress, sighting: AttachmentSeen | AttachmentGo
     return dataclasses.replace(progress, attachments={**progress.attachments, sighting.claim_uid: record})
 
 
-def _reached(record: Record, at: float, steps: Mapping[Step, bool]) -> Record:
+def _record_steps(record: Record, at: float, steps: Mapping[Step, bool]) -> Record:
     fresh = {step: at for step, holds in steps.items() if holds and step not in record.times}
     return dataclasses.replace(record, times={**record.times, **fresh}) if fresh else record
 
@@ -343,15 +343,15 @@ def _view(progress: Progress, pod: str, claim_uid: str | None) -> View:
             node=record.node,
             cdi=record.cdi,
             content=record.content,
-            steps=_ordered(record.times),
+            steps=_sort_times(record.times),
         )
     attachment = progress.attachments.get(claim_uid)
     journal = progress.fabric.get(attachment.device_id, ()) if attachment is not None else ()
     times = {**record.times, **claim.times, **(attachment.times if attachment is not None else {})}
-    arrival = _found(progress, attachment) if attachment is not None else None
+    arrival = _find_arrival(progress, attachment) if attachment is not None else None
     if arrival is not None:
         times[Step.SEEN] = arrival.at
-    last = _finished(journal)
+    last = _find_last_success(journal)
     if attachment is not None and attachment.gone is not None and last is not None and not last.entry.attach:
         times[Step.DETACHED] = max(attachment.gone, last.at)
     return View(
@@ -362,7 +362,7 @@ def _view(progress: Progress, pod: str, claim_uid: str | None) -> View:
         device=claim.device or (attachment.device if attachment is not None else ""),
         serial=attachment.serial if attachment is not None else "",
         cdi=record.cdi,
-        steps=_ordered(times),
+        steps=_sort_times(times),
         attach_seconds=_duration(journal, attach=True),
         detach_seconds=_duration(journal, attach=False),
         address=arrival.address if arrival is not None else "",
@@ -370,7 +370,7 @@ def _view(progress: Progress, pod: str, claim_uid: str | None) -> View:
     )
 
 
-def _found(progress: Progress, attachment: AttachmentRecord) -> Found | None:
+def _find_arrival(progress: Progress, attachment: AttachmentRecord) -> Found | None:
     """Return the first function found in the attachment's slot since the attachment exists.
 
     The slot may have had others.
@@ -381,11 +381,11 @@ def _found(progress: Progress, attachment: AttachmentRecord) -> Found | None:
     )
 
 
-def _ordered(times: Times) -> Times:
+def _sort_times(times: Times) -> Times:
     return {step: times[step] for step in Step if step in times}
 
 
-def _finished(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
+def _find_last_success(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
     """Return the last success: of attaches for True, of detaches for False, of both without `kinds`.
 
     None if there is none.
@@ -403,7 +403,7 @@ def _finished(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
 
 
 def _duration(journal: tuple[Said, ...], *, attach: bool) -> float | None:
-    end = _finished(journal, attach)
+    end = _find_last_success(journal, attach)
     if end is None:
         return None
     for reported in journal:

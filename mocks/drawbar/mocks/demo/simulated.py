@@ -128,7 +128,7 @@ class Stage:
         classic = options.dialect.context is not None
         self.steps = progress.CLASSIC if classic else progress.SIMULATED
         self._classes = CLASSES.get(options.double, pods.CLASSES)
-        self.wanted = pods.wanted(options.pods, self._classes)
+        self.wanted = pods.assign_classes(options.pods, self._classes)
         self._options = options
 
     @contextlib.asynccontextmanager
@@ -137,7 +137,7 @@ class Stage:
         options = self._options
         settings = cluster.Settings(
             nodes=tuple(f"node-{number + 1}" for number in range(options.nodes)),
-            enclosures=pool.mixed(pods.amounts(options.pods, self._classes)),
+            enclosures=pool.make_enclosures(pods.amounts(options.pods, self._classes)),
             slots=max(LEAST_SLOTS, options.pods),
             attach_seconds=options.attach_seconds,
             detach_seconds=options.detach_seconds,

@@ -38,7 +38,7 @@ class Findings:
 
 def pause(rule: taintrules.Rule, *, now: datetime.datetime, period_seconds: float) -> float:
     """Return the seconds until the rule's status may be written again; 0 if it may be now."""
-    held = _held(rule)
+    held = _find_condition(rule)
     if held is None or held.observed_generation != rule.metadata.generation:
         return 0.0
     written = meta.moment(held.last_transition_time)
@@ -54,9 +54,7 @@ def condition(
     """
     reason, message = _words(rule, findings)
     if findings.evicted:
-        message = (
-            f"{message} {_counted(findings.evicted, 'pod')} evicted since starting the controller.".strip()
-        )
+        message = f"{message} {_format_count(findings.evicted, 'pod')} evicted since starting the controller.".strip()
     fresh = taintrules.RuleCondition(
         type=CONDITION,
         status="True" if reason == "PodsPendingEviction" else "False",
@@ -65,7 +63,7 @@ def condition(
         observed_generation=rule.metadata.generation,
         last_transition_time=meta.timestamp(now),
     )
-    held = _held(rule)
+    held = _find_condition(rule)
     same = held is not None and msgspec.structs.replace(held, last_transition_time=fresh.last_transition_time)
     return None if same == fresh else fresh
 
@@ -73,7 +71,7 @@ def condition(
 def _words(rule: taintrules.Rule, findings: Findings) -> tuple[str, str]:
     spaces = len({pod.metadata.namespace for pod in findings.pending})
     where = "1 namespace" if spaces == 1 else f"{spaces} different namespaces"
-    pods = _counted(len(findings.pending), "pod")
+    pods = _format_count(len(findings.pending), "pod")
     match rule.spec.taint.effect:
         case plan.NO_EXECUTE if findings.pending:
             need = "needs" if len(findings.pending) == 1 else "need"
@@ -81,8 +79,8 @@ def _words(rule: taintrules.Rule, findings: Findings) -> tuple[str, str]:
         case plan.NO_EXECUTE:
             return ("Completed" if findings.evicted else "NotStarted"), ""
         case "None":
-            published = _counted(findings.selection.published, "published device")
-            allocated = _counted(findings.selection.allocated, "allocated device")
+            published = _format_count(findings.selection.published, "published device")
+            allocated = _format_count(findings.selection.allocated, "allocated device")
             return "NoEffect", (
                 f"{published} selected. {allocated} selected. {pods} would be evicted in {where} if the effect was "
                 "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an "
@@ -92,9 +90,9 @@ def _words(rule: taintrules.Rule, findings: Findings) -> tuple[str, str]:
             return "OtherEffect", "Eviction only happens for the NoExecute effect."
 
 
-def _counted(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _held(rule: taintrules.Rule) -> taintrules.RuleCondition | None:
+def _find_condition(rule: taintrules.Rule) -> taintrules.RuleCondition | None:
     return next((item for item in rule.status.conditions if item.type == CONDITION), None)

@@ -152,7 +152,7 @@ def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
 async def _serve_until(
     stop: asyncio.Event, args: argparse.Namespace, files: certificates.ServerFiles | None
 ) -> None:
-    described = await asyncio.to_thread(_described, args)
+    described = await asyncio.to_thread(_load_configuration, args)
     async with AsyncExitStack() as stack:
         cluster = None
         if args.nodes is not None:
@@ -195,7 +195,7 @@ async def _serve_until(
         await stop.wait()
 
 
-def _described(args: argparse.Namespace) -> configuration.Configuration:
+def _load_configuration(args: argparse.Namespace) -> configuration.Configuration:
     if args.config is not None:
         return configuration.load(args.config)
     try:
@@ -203,7 +203,7 @@ def _described(args: argparse.Namespace) -> configuration.Configuration:
     except ValueError as error:
         raise mock_errors.UsageError(f"--devices: {error}") from error
     return configuration.Configuration(
-        enclosures=pool.mixed(amounts), attach_seconds=ATTACH_SECONDS, detach_seconds=DETACH_SECONDS
+        enclosures=pool.make_enclosures(amounts), attach_seconds=ATTACH_SECONDS, detach_seconds=DETACH_SECONDS
     )
 
 

@@ -64,7 +64,7 @@ async def _converse(console: Console, reader: asyncio.StreamReader, writer: asyn
     """Answer the lines of one client until its end."""
     with contextlib.suppress(ConnectionError):
         while line := await _line(reader):
-            writer.write(msgspec.json.encode(await _answered(console, line)) + b"\n")
+            writer.write(msgspec.json.encode(await _answer(console, line)) + b"\n")
             await writer.drain()
 
 
@@ -76,7 +76,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def _answered(console: Console, line: bytes) -> dict[str, Any]:
+async def _answer(console: Console, line: bytes) -> dict[str, Any]:
     try:
         await commands.carry_out(console, commands.parse(line))
     except errors.FabricError as error:

@@ -109,7 +109,7 @@ MODELS = (
 )
 
 
-def mixed(amounts: dict[contract.DeviceClass, int]) -> tuple[configuration.EnclosureSpec, ...]:
+def make_enclosures(amounts: dict[contract.DeviceClass, int]) -> tuple[configuration.EnclosureSpec, ...]:
     """Return enclosures with the given number of devices of each class; the enclosures take turns."""
     models = {model.device_class: model for model in MODELS}
     devices = [

@@ -98,7 +98,7 @@ def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.App
         arrival = sysfs.Arrival.COMPLETE if appear.arrival == "late" else sysfs.Arrival(appear.arrival)
         tree.attach(slot, card, address=appear.address, arrival=arrival)
     except (OSError, sysfs.ImpossibleWorld) as error:
-        raise _failed(root, port_id, error) from error
+        raise _make_slot_fault(root, port_id, error) from error
 
 
 def _unplug(root: Path, port_id: str, *, surprise: bool) -> None:
@@ -112,7 +112,7 @@ def _unplug(root: Path, port_id: str, *, surprise: bool) -> None:
         else:
             tree.detach(slot)
     except (OSError, sysfs.ImpossibleWorld) as error:
-        raise _failed(root, port_id, error) from error
+        raise _make_slot_fault(root, port_id, error) from error
 
 
 def _card(device: contract.Device) -> "sysfs_types.MockDevice":
@@ -132,7 +132,7 @@ def _card(device: contract.Device) -> "sysfs_types.MockDevice":
     ).with_usual_link()
 
 
-def _failed(root: Path, port_id: str, error: Exception) -> errors.Unavailable:
+def _make_slot_fault(root: Path, port_id: str, error: Exception) -> errors.Unavailable:
     return errors.Unavailable(
         f"slot {port_id} of the mocked tree {root} cannot be changed: {error}",
         reason="SLOT_FAULT",

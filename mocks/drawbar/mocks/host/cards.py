@@ -58,7 +58,7 @@ class Wanted:
     problems: Mapping[str, str]
 
 
-def wanted(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wanted:
+def find_wanted_cards(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wanted:
     """Return the cards of the attachments that are attached.
 
     Args:

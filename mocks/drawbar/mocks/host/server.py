@@ -68,7 +68,7 @@ class _Host:
 
     async def change(self) -> None:
         """Update the cards to match the current attachments."""
-        wanted = cards.wanted(self._own, self._slots)
+        wanted = cards.find_wanted_cards(self._own, self._slots)
         for name, why in wanted.problems.items():
             if self._reported.get(name) != why:
                 log.warning("the device of %s does not appear: %s", name, why)

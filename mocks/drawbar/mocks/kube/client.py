@@ -95,7 +95,7 @@ class Client:
         path = kind.path(namespace=namespace)
         while True:
             page = await self._send("GET", path, _Page, query)
-            items += [_decoded(f"GET {path}", raw, into) for raw in page.items or ()]
+            items += [_decode(f"GET {path}", raw, into) for raw in page.items or ()]
             if not page.metadata.continue_:
                 return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
             query["continue"] = page.metadata.continue_
@@ -129,12 +129,12 @@ class Client:
         )
         async with self._answer("GET", path, query, timeout=limits) as response:
             async for text in _lines(response.content):
-                line = _decoded(f"WATCH {path}", text, _Line)
+                line = _decode(f"WATCH {path}", text, _Line)
                 if line.type == "ERROR":
                     status = msgspec.json.decode(line.object, type=dict[str, Any])
                     raise errors.refusal(f"WATCH {path}", int(status.get("code") or 500), bytes(line.object))
-                version = _decoded(f"WATCH {path}", line.object, _Versioned).metadata.resource_version
-                item = _decoded(f"WATCH {path}", line.object, into) if line.type != "BOOKMARK" else None
+                version = _decode(f"WATCH {path}", line.object, _Versioned).metadata.resource_version
+                item = _decode(f"WATCH {path}", line.object, into) if line.type != "BOOKMARK" else None
                 yield WatchEvent(type=line.type, item=item, resource_version=version)
 
     async def create(
@@ -207,7 +207,7 @@ class Client:
     async def _send(
         self, method: str, path: str, into: type[T], query: Mapping[str, str] | None = None, **options: Any
     ) -> T:
-        return _decoded(f"{method} {path}", await self.request(method, path, query, **options), into)
+        return _decode(f"{method} {path}", await self.request(method, path, query, **options), into)
 
     @asynccontextmanager
     async def _answer(
@@ -278,7 +278,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             raise errors.Unreachable("a line of the watch is too large")
 
 
-def _decoded(request: str, text: bytes | msgspec.Raw, into: type[T]) -> T:
+def _decode(request: str, text: bytes | msgspec.Raw, into: type[T]) -> T:
     try:
         try:
             return msgspec.json.decode(text, type=into)

@@ -61,10 +61,10 @@ def from_kubeconfig(path: Path) -> Connection:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        context = _named(content, "context", content["current-context"])
+        context = _find_entry(content, "context", content["current-context"])
         cluster, user = (
-            _named(content, "cluster", context["cluster"]),
-            _named(content, "user", context["user"]),
+            _find_entry(content, "cluster", context["cluster"]),
+            _find_entry(content, "user", context["user"]),
         )
         server = str(cluster["server"]).rstrip("/")
         tls = _tls(cluster, user, path.parent) if server.startswith("https:") else None
@@ -78,7 +78,7 @@ def from_kubeconfig(path: Path) -> Connection:
         ) from error
 
 
-def _named(content: Mapping[str, Any], what: str, name: str) -> Mapping[str, Any]:
+def _find_entry(content: Mapping[str, Any], what: str, name: str) -> Mapping[str, Any]:
     """Return the cluster, context or user of that name."""
     found: Mapping[str, Any] = next(entry for entry in content[f"{what}s"] if entry["name"] == name)[what]
     return found

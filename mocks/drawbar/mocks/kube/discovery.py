@@ -15,7 +15,7 @@ RESOURCE_GROUP = "resource.k8s.io"
 T = TypeVar("T")
 
 
-async def answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
+async def ask_until_answered(ask: Callable[[], Awaitable[T]], what: str) -> T:
     """Return the answer to a question, which is repeated with growing pauses while the API server does not answer."""
     pauses = backoff.Backoff()
     while True:

@@ -220,7 +220,7 @@ class Kubelet:
         # Before the report of the containers' end, because afterwards the devices may be allocated again.
         await self._preparer.unprepare(uid)
         if had_containers or pod.status.get("phase") == "Running":
-            ended = statuses.ended(pod, meta.timestamp(self._clock()))
+            ended = statuses.make_ended_status(pod, meta.timestamp(self._clock()))
             await self._unless_gone(self._patch(pod, {"status": ended}, subresource="status"))
         await self._unless_gone(self._remove(pod))
         self.sandboxes.remove(uid)
@@ -248,14 +248,14 @@ class Kubelet:
         return True
 
     async def _annotate(self, pod: documents.Document) -> None:
-        prepared = statuses.prepared(self._preparer.claims(pod))
+        prepared = statuses.make_prepared_annotation(self._preparer.claims(pod))
         if prepared is not None:
             annotations = {statuses.PREPARED_ANNOTATION: prepared}
             await self._patch(pod, {"metadata": {"annotations": annotations}})
 
     async def _report_running(self, pod: documents.Document) -> None:
         now = meta.timestamp(self._clock())
-        status = statuses.running(pod, self._preparer.claims(pod), self._look, now)
+        status = statuses.make_running_status(pod, self._preparer.claims(pod), self._look, now)
         await self._patch(pod, {"status": status}, subresource="status")
 
     async def _report_health(self, pod: documents.Document) -> None:

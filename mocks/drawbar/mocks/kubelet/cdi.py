@@ -202,7 +202,7 @@ def _check(spec: Spec) -> None:
             raise _Fault(f"invalid device {device.name!r}, empty device edits")
         names.add(device.name)
         _check_edits(device.container_edits)
-    needed = max(_needed(spec, kind[1]), key=VERSIONS.index)
+    needed = max(_list_required_versions(spec, kind[1]), key=VERSIONS.index)
     if VERSIONS.index(version) < VERSIONS.index(needed):
         raise _Fault(f"the spec version must be at least v{needed}, it is {spec.cdi_version}")
 
@@ -233,7 +233,7 @@ def _check_node(node: DeviceNode) -> None:
         raise _Fault(f"device {node.path!r}: invalid permissions {node.permissions!r}")
 
 
-def _needed(spec: Spec, class_name: str) -> Iterable[str]:
+def _list_required_versions(spec: Spec, class_name: str) -> Iterable[str]:
     """Yield the versions that introduced the spec's features."""
     yield VERSIONS[0]
     if any(not device.name[0].isalpha() for device in spec.devices):

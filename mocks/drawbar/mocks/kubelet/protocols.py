@@ -118,7 +118,7 @@ async def _call_batch(
 ) -> dict[str, Answer]:
     path, messages = _BATCHES[service]
     asked = [
-        _filled(
+        _fill_message(
             messages.Claim,
             namespace=claim.namespace,
             name=claim.name,
@@ -140,7 +140,7 @@ async def _call_single(
     channel: grpc.aio.Channel, service: str, verb: str, claim: Claim, timeout_seconds: float
 ) -> Answer:
     path, messages = _SINGLES[service]
-    request = _filled(
+    request = _fill_message(
         getattr(messages, f"Node{verb}ResourceRequest"),
         namespace=claim.namespace,
         claim_name=claim.name,
@@ -153,7 +153,7 @@ async def _call_single(
     return Answer(devices=tuple(_devices(answer)) if verb == "Prepare" else ())
 
 
-def _filled(message: Any, **values: Any) -> Any:
+def _fill_message(message: Any, **values: Any) -> Any:
     """Return the message with the values for its fields; drop the others."""
     return message(
         **{name: value for name, value in values.items() if name in message.DESCRIPTOR.fields_by_name}
@@ -186,10 +186,10 @@ async def _unary(
     call = channel.unary_unary(
         method, request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
     )
-    return await _answered(lambda: call(request, timeout=timeout_seconds))
+    return await _translate_errors(lambda: call(request, timeout=timeout_seconds))
 
 
-async def _answered(call: Callable[[], Awaitable[T]]) -> T:
+async def _translate_errors(call: Callable[[], Awaitable[T]]) -> T:
     """Return the answer of a call, or raise its error in the words of the real kubelet's gRPC library."""
     try:
         return await call()

@@ -55,7 +55,7 @@ def cdi_ids(pod: documents.Document, container: Json, claims: Claims) -> list[st
     ]
 
 
-def prepared(claims: Claims) -> str | None:
+def make_prepared_annotation(claims: Claims) -> str | None:
     """Return the annotation, a JSON list of claim, device and CDI ids; None for a pod without devices."""
     content = [
         {
@@ -72,7 +72,7 @@ def prepared(claims: Claims) -> str | None:
     return json.dumps(unique) if unique else None
 
 
-def running(pod: documents.Document, claims: Claims, look: Look | None, now: str) -> Json:
+def make_running_status(pod: documents.Document, claims: Claims, look: Look | None, now: str) -> Json:
     """Return the status of a pod whose containers all run. Without `look` no health is shown."""
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": now}
@@ -106,12 +106,12 @@ def with_health(pod: documents.Document, reported: list[Json], claims: Claims, l
             fresh.append(status)
             continue
         kept = {key: value for key, value in status.items() if key != "allocatedResourcesStatus"}
-        allocated = list(_allocated(container, claims, look))
+        allocated = list(_list_allocated_resources(container, claims, look))
         fresh.append(kept | ({"allocatedResourcesStatus": allocated} if allocated else {}))
     return fresh
 
 
-def ended(pod: documents.Document, now: str) -> Json:
+def make_ended_status(pod: documents.Document, now: str) -> Json:
     """Return the status of a pod whose containers were stopped and have ended."""
     terminated = [
         {
@@ -132,7 +132,7 @@ def ended(pod: documents.Document, now: str) -> Json:
     return {"phase": "Succeeded", "containerStatuses": terminated}
 
 
-def _allocated(container: Json, claims: Claims, look: Look) -> Iterator[Json]:
+def _list_allocated_resources(container: Json, claims: Claims, look: Look) -> Iterator[Json]:
     for use in uses(container):
         request = use.get("request") or ""
         resources: dict[str, Json] = {}

@@ -64,8 +64,8 @@ def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) 
         return common
     if supported:
         reason = (
-            f"none of services supported by the plugin ({_quoted(supported)}) are supported by the kubelet "
-            f"({_quoted(services)})"
+            f"none of services supported by the plugin ({_quote_words(supported)}) are supported by the kubelet "
+            f"({_quote_words(services)})"
         )
     else:
         reason = "empty list of supported gRPC services (aka supported versions)"
@@ -137,5 +137,5 @@ def knows_health_message(release: str) -> bool:
     return release in _HEALTH_MESSAGE_KNOWN
 
 
-def _quoted(words: Sequence[str]) -> str:
+def _quote_words(words: Sequence[str]) -> str:
     return "[" + " ".join(f'"{word}"' for word in words) + "]"

@@ -101,7 +101,7 @@ class Answer:
         return web.Response(status=self.status, headers=headers, body=self.content or None)
 
 
-def answered(
+def make_answer(
     body: Any = None, *, status: int = 200, kind: str = "", headers: Mapping[str, str] | None = None
 ) -> Answer:
     """Return an answer; without a `kind` of content it is JSON."""
@@ -113,7 +113,7 @@ def answered(
     )
 
 
-def refused(status: int, key: str, text: str) -> Answer:
+def make_refusal(status: int, key: str, text: str) -> Answer:
     """Return a refusal with one message of a registry, such as `Base.1.18.ResourceInUse`."""
     entry = {
         "@odata.type": "#Message.v1_3_0.Message",
@@ -123,7 +123,7 @@ def refused(status: int, key: str, text: str) -> Answer:
         "Resolution": "None.",
     }
     error = {"error": {"code": key, "message": text, "@Message.ExtendedInfo": [entry]}}
-    return answered(error, status=status)
+    return make_answer(error, status=status)
 
 
 def parse_json(content: bytes) -> Any:

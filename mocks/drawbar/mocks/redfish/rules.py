@@ -46,9 +46,9 @@ class Rules:
         collection, _, name = path.rpartition("/")
         allowed = self.allowed(path)
         if not allowed:
-            raise missing(path)
+            raise make_not_found(path)
         if method not in allowed:
-            raise not_allowed(method, path)
+            raise make_not_allowed(method, path)
         if path == places.ZONES:
             return self._create_zone(body)
         if path == places.CONNECTIONS:
@@ -99,7 +99,7 @@ class Rules:
     def _act(self, uri: str, name: str, body: Mapping[str, Any]) -> None:
         given = body.get("ZoneETag") or body.get("ComputerSystemETag")
         if given is not None and given != self._tree.etag(uri):
-            raise stale(uri)
+            raise make_precondition_failed(uri)
         kind = "Endpoint" if name.startswith("Zone.") else "ResourceBlock"
         links = "Endpoints" if kind == "Endpoint" else "ResourceBlocks"
         named = body.get(kind)
@@ -392,17 +392,17 @@ def _requests(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return wanted
 
 
-def missing(uri: str) -> Refused:
+def make_not_found(uri: str) -> Refused:
     """Return the refusal of a request for nothing that is there."""
     return Refused(status=404, key="Base.1.18.ResourceMissingAtURI", text=f"There is no resource at {uri}.")
 
 
-def not_allowed(method: str, uri: str) -> Refused:
+def make_not_allowed(method: str, uri: str) -> Refused:
     """Return the refusal of a method that the resource does not have."""
     return Refused(status=405, key="Base.1.18.OperationNotAllowed", text=f"{method} of {uri} is not allowed.")
 
 
-def stale(uri: str) -> Refused:
+def make_precondition_failed(uri: str) -> Refused:
     """Return the refusal of a change of a resource that is not as the client has read it."""
     return Refused(
         status=412, key="Base.1.18.PreconditionFailed", text=f"The ETag is not that of {uri} any more."

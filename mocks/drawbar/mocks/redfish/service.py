@@ -21,7 +21,7 @@ from aiohttp import web
 from drawbar.mocks.fabric.journal import Journal
 from drawbar.mocks.redfish import ends, odata, places, quirks, rules, world
 from drawbar.mocks.redfish.configuration import Configuration
-from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.faults import FaultKind, Faults
 from drawbar.mocks.redfish.tree import ROOT, Body
 from drawbar.mocks.redfish.wiring import Wiring
@@ -152,7 +152,7 @@ class Service:
         if fault is not None and (response := await self._accident(fault, request)) is not None:
             return response
         if _path(asked) == places.EVENTS and self.configuration.events and asked.method == "GET":
-            denied = _unsupported(asked) or self._unauthorized(asked, places.EVENTS)
+            denied = _check_odata_version(asked) or self._unauthorized(asked, places.EVENTS)
             return await self._stream(request) if denied is None else denied.response()
         serve = functools.partial(self._answer, fault)
         answer = await quirks.exchange(asked, serve, self.quirks, self._setting)
@@ -164,7 +164,7 @@ class Service:
 
     async def _answer(self, fault: FaultKind | None, asked: Asked) -> Answer:
         path = _path(asked)
-        denied = _unsupported(asked) or self._unauthorized(asked, path)
+        denied = _check_odata_version(asked) or self._unauthorized(asked, path)
         if denied is not None:
             return self._with_headers(asked, path, denied)
         answer = self._with_headers(asked, path, self._served(asked, path, fault))
@@ -176,37 +176,41 @@ class Service:
             return self._get(asked, path)
         body = asked.json()
         if not isinstance(body, dict):
-            return refused(400, "Base.1.18.MalformedJSON", "The request is not a JSON object.")
+            return make_refusal(400, "Base.1.18.MalformedJSON", "The request is not a JSON object.")
         if path == places.SESSIONS and asked.method == "POST" and path in self.tree:
             return self._begin_session(body)
         if path.startswith(f"{places.SESSIONS}/") and asked.method == "DELETE" and path in self.tree:
             self._tokens = {token: uri for token, uri in self._tokens.items() if uri != path}
             self.tree.remove(path)
-            return answered(status=204)
+            return make_answer(status=204)
         return self._change(asked, path, body, fault)
 
     def _get(self, asked: Asked, path: str) -> Answer:
         if path == "/redfish":
-            return answered({"v1": f"{ROOT}/"})
+            return make_answer({"v1": f"{ROOT}/"})
         if path == odata.SERVICE:
-            return answered(odata.service_document(self.tree))
+            return make_answer(odata.service_document(self.tree))
         if path == odata.METADATA:
-            return answered(odata.metadata(self.tree), kind="application/xml")
+            return make_answer(odata.metadata(self.tree), kind="application/xml")
         if path in self._tasks:
             return self._monitor(self._tasks[path])
         if path not in self.tree:
             is_action = bool(self._rules.allowed(path))
-            return _refused(rules.not_allowed("GET", path) if is_action else rules.missing(path))
+            return _convert_refusal(
+                rules.make_not_allowed("GET", path) if is_action else rules.make_not_found(path)
+            )
         levels = 0
         expands = {"$expand"} if self.configuration.expand else set()
         if unknown := {name for name in asked.query if name.startswith("$")} - expands:
-            return refused(501, "Base.1.18.QueryNotSupported", f"There is no query {min(unknown)}.")
+            return make_refusal(501, "Base.1.18.QueryNotSupported", f"There is no query {min(unknown)}.")
         if (query := asked.query.get("$expand")) is not None:
             match = _EXPAND.match(query)
             if match is None:
-                return refused(400, "Base.1.18.QueryParameterValueFormatError", f"$expand={query} is wrong.")
+                return make_refusal(
+                    400, "Base.1.18.QueryParameterValueFormatError", f"$expand={query} is wrong."
+                )
             levels = int(match["levels"] or 1)
-        return answered(self.tree.body(path, levels=levels), headers={"ETag": self.tree.etag(path)})
+        return make_answer(self.tree.body(path, levels=levels), headers={"ETag": self.tree.etag(path)})
 
     def _with_headers(self, asked: Asked, path: str, answer: Answer) -> Answer:
         body = self.tree[path] if path in self.tree and answer.status < 400 else {}
@@ -228,7 +232,7 @@ class Service:
         if fault is FaultKind.STALE_ETAG or (
             given is not None and path in self.tree and given not in {"*", self.tree.etag(path)}
         ):
-            return _refused(rules.stale(path))
+            return _convert_refusal(rules.make_precondition_failed(path))
         if fault in {*_SLOW, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
             return self._begin_task(asked.method, path, body, fault)
         return self._made(asked.method, path, body, began=time.time())
@@ -238,14 +242,14 @@ class Service:
         try:
             created = self._rules.change(method, path, body)
         except rules.Refused as error:
-            return _refused(error)
+            return _convert_refusal(error)
         self._wiring.changed(
             before, self.connections(), request=f"request-{next(self._numbers)}", began=began
         )
         if created is None:
-            return answered(status=204)
+            return make_answer(status=204)
         headers = {"Location": created, "ETag": self.tree.etag(created)}
-        return answered(self.tree.body(created), status=201, headers=headers)
+        return make_answer(self.tree.body(created), status=201, headers=headers)
 
     # --- tasks ---
 
@@ -273,7 +277,7 @@ class Service:
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         headers = {"Location": monitor, "Retry-After": "0"}
-        return answered(self.tree.body(task.uri), status=202, headers=headers)
+        return make_answer(self.tree.body(task.uri), status=202, headers=headers)
 
     async def _run_task(
         self, task: _Task, method: str, path: str, body: Body, fault: FaultKind | None
@@ -285,7 +289,7 @@ class Service:
             await slow.wait()
         await asyncio.sleep(self.configuration.task_seconds)
         if fault is FaultKind.FAILED_TASK:
-            answer = refused(500, "Base.1.18.InternalError", "The switch did not answer.")
+            answer = make_refusal(500, "Base.1.18.InternalError", "The switch did not answer.")
         else:
             answer = self._made(method, path, body, began=began)
         task.status = answer.status
@@ -300,10 +304,10 @@ class Service:
 
     def _monitor(self, task: _Task) -> Answer:
         if not task.ended.is_set():
-            return answered(self.tree.body(task.uri), status=202, headers={"Retry-After": "0"})
+            return make_answer(self.tree.body(task.uri), status=202, headers={"Retry-After": "0"})
         if task.body is None:
-            return answered(status=task.status, headers=task.headers)
-        return answered(task.body, status=task.status, headers=task.headers)
+            return make_answer(status=task.status, headers=task.headers)
+        return make_answer(task.body, status=task.status, headers=task.headers)
 
     # --- sessions ---
 
@@ -311,9 +315,9 @@ class Service:
         configuration = self.configuration
         if (body.get("UserName"), body.get("Password")) != (configuration.username, configuration.password):
             text = f"The user name {body.get('UserName')} or password {body.get('Password')} is wrong."
-            return refused(401, "Base.1.18.ResourceAtUriUnauthorized", text)
+            return make_refusal(401, "Base.1.18.ResourceAtUriUnauthorized", text)
         if len(self._tokens) >= configuration.max_sessions:
-            return refused(503, "Base.1.18.SessionLimitExceeded", "There are too many sessions.")
+            return make_refusal(503, "Base.1.18.SessionLimitExceeded", "There are too many sessions.")
         uri = f"{places.SESSIONS}/{next(self._numbers)}"
         token = secrets.token_hex(16)
         self._tokens[token] = uri
@@ -328,7 +332,7 @@ class Service:
             },
         )
         headers = {"X-Auth-Token": token, "Location": uri}
-        return answered(self.tree.body(uri), status=201, headers=headers)
+        return make_answer(self.tree.body(uri), status=201, headers=headers)
 
     def _unauthorized(self, asked: Asked, path: str) -> Answer | None:
         configuration = self.configuration
@@ -343,7 +347,7 @@ class Service:
                 given = base64.b64decode(content).decode()
                 if given == f"{configuration.username}:{configuration.password}":
                     return None
-        return refused(401, "Base.1.18.NoValidSession", "There is no session.")
+        return make_refusal(401, "Base.1.18.NoValidSession", "There is no session.")
 
     # --- events ---
 
@@ -387,15 +391,15 @@ class Service:
     async def _accident(self, kind: FaultKind, request: web.BaseRequest) -> web.StreamResponse | None:
         match kind:
             case FaultKind.BUSY:
-                busy = refused(503, "Base.1.18.ServiceTemporarilyUnavailable", "The service is busy.")
+                busy = make_refusal(503, "Base.1.18.ServiceTemporarilyUnavailable", "The service is busy.")
                 return busy.with_header("Retry-After", "1").response()
             case FaultKind.FORBIDDEN:
                 # Services quote what they were sent.
                 token = request.headers.get("X-Auth-Token", "")
                 text = f"The session {token} lacks a privilege."
-                return refused(403, "Base.1.18.InsufficientPrivilege", text).response()
+                return make_refusal(403, "Base.1.18.InsufficientPrivilege", text).response()
             case FaultKind.PASSWORD_CHANGE:
-                return refused(
+                return make_refusal(
                     403, "Base.1.18.PasswordChangeRequired", "The password has expired."
                 ).response()
             case FaultKind.HTML:
@@ -478,12 +482,12 @@ def _path(asked: Asked) -> str:
     return asked.resource.removesuffix("/Members") if asked.method == "POST" else asked.resource
 
 
-def _unsupported(asked: Asked) -> Answer | None:
+def _check_odata_version(asked: Asked) -> Answer | None:
     version = asked.headers.get("OData-Version", odata.VERSION)
     if version == odata.VERSION:
         return None
-    return refused(412, "Base.1.18.PreconditionFailed", f"The service has OData {odata.VERSION} alone.")
+    return make_refusal(412, "Base.1.18.PreconditionFailed", f"The service has OData {odata.VERSION} alone.")
 
 
-def _refused(error: rules.Refused) -> Answer:
-    return refused(error.status, error.key, error.text)
+def _convert_refusal(error: rules.Refused) -> Answer:
+    return make_refusal(error.status, error.key, error.text)

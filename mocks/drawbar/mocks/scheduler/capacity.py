@@ -34,7 +34,7 @@ def takes(device: objects.Device, wanted: objects.CapacityRequirements) -> dict[
         amount = quantities.parse(like)
         step = (policy.get("validRange") or {}).get("step")
         if name in wanted.requests and step:
-            amount = _stepped(amount, policy["validRange"])
+            amount = _round_up_to_step(amount, policy["validRange"])
             like = str(step)
         if _violates(amount, policy):
             return None
@@ -56,7 +56,7 @@ def numbers(taken: Mapping[str, str]) -> dict[str, Decimal]:
     return {name: quantities.parse(text) for name, text in taken.items()}
 
 
-def added(left: Amounts, right: Amounts) -> dict[str, Decimal]:
+def add_amounts(left: Amounts, right: Amounts) -> dict[str, Decimal]:
     """Return the sum of two amounts by name."""
     zero = Decimal(0)
     return {name: left.get(name, zero) + right.get(name, zero) for name in {**left, **right}}
@@ -75,7 +75,7 @@ def _amount(value: Any, policy: Mapping[str, Any], wanted: Any) -> str:
     return str(next(larger, wanted))
 
 
-def _stepped(amount: Decimal, valid: Mapping[str, Any]) -> Decimal:
+def _round_up_to_step(amount: Decimal, valid: Mapping[str, Any]) -> Decimal:
     lowest, step = quantities.parse(str(valid.get("min") or "0")), quantities.parse(str(valid["step"]))
     return lowest + ((amount - lowest) / step).to_integral_value(ROUND_CEILING) * step
 
@@ -86,6 +86,6 @@ def _violates(amount: Decimal, policy: Mapping[str, Any]) -> bool:
     valid = policy.get("validRange")
     if valid:
         too_much = valid.get("max") is not None and amount > quantities.parse(str(valid["max"]))
-        return too_much or (bool(valid.get("step")) and amount != _stepped(amount, valid))
+        return too_much or (bool(valid.get("step")) and amount != _round_up_to_step(amount, valid))
     values = policy.get("validValues") or ()
     return bool(values) and all(amount != quantities.parse(str(value)) for value in values)

@@ -37,7 +37,7 @@ async def taint_rules(api: client.Client) -> kinds.Kind | None:
 
     If the API server does not answer, the query is repeated with growing pauses.
     """
-    return await discovery.answered(lambda: _taint_rules(api), "DeviceTaintRules")
+    return await discovery.ask_until_answered(lambda: _taint_rules(api), "DeviceTaintRules")
 
 
 async def rules_for_scheduling(api: client.Client) -> kinds.Kind | None:
@@ -61,12 +61,14 @@ async def is_before_1_36(api: client.Client) -> bool:
     Source: allocateOne, k8s.io/dynamic-resource-allocation/structured, and isClaimReadyForBinding,
     pkg/scheduler/framework/plugins/dynamicresources, in 1.34 and 1.36.
     """
-    return await discovery.answered(lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version")
+    return await discovery.ask_until_answered(
+        lambda: _is_older(api, ALLOCATES_FROM_COMPLETE_POOLS), "its version"
+    )
 
 
 async def eviction_rates(api: client.Client) -> bool:
     """Return true if a taint can have a rate of evictions, as in no release; repeat the query until it is answered."""
-    return await discovery.answered(lambda: _eviction_rates(api), "the fields of taints")
+    return await discovery.ask_until_answered(lambda: _eviction_rates(api), "the fields of taints")
 
 
 async def _is_older(api: client.Client, minor: int) -> bool:

@@ -29,7 +29,7 @@ def claim_for(pod: documents.Document, classes: Iterable[objects.DeviceClass]) -
     """
     requests = [
         {"name": name, "exactly": {"deviceClassName": owner, "allocationMode": "ExactCount", "count": count}}
-        for name, _, _, owner, count in _wanted(pod, classes)
+        for name, _, _, owner, count in _list_requested_resources(pod, classes)
     ]
     if not requests:
         return None
@@ -61,7 +61,7 @@ def status(pod: documents.Document, claim: str, classes: Iterable[objects.Device
     """Return `status.extendedResourceClaimStatus` of a pod with a claim of that name."""
     mappings = [
         {"containerName": container, "resourceName": resource, "requestName": request}
-        for request, container, resource, _, _ in _wanted(pod, classes)
+        for request, container, resource, _, _ in _list_requested_resources(pod, classes)
     ]
     return {"resourceClaimName": claim, "requestMappings": mappings}
 
@@ -71,7 +71,7 @@ def is_for(claim: documents.Document, pod: documents.Document) -> bool:
     return claim.metadata.annotations.get(ANNOTATION) == "true" and documents.is_owned_by(claim, pod)
 
 
-def _wanted(
+def _list_requested_resources(
     pod: documents.Document, classes: Iterable[objects.DeviceClass]
 ) -> list[tuple[str, str, str, str, int]]:
     """Return the request, the container, the resource, the class and the count of each resource of a class."""

@@ -17,7 +17,7 @@ NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
 STILL_NOT_SCHEDULABLE = "still not schedulable"
 
 
-def unfit(refusals: Iterable[str], after: str) -> str:
+def describe_unfit(refusals: Iterable[str], after: str) -> str:
     """Return the message for a pod without a fitting node.
 
     Args:
@@ -29,17 +29,17 @@ def unfit(refusals: Iterable[str], after: str) -> str:
     return _no_nodes(counted.total(), reasons, after)
 
 
-def unready(nodes: int, problem: str) -> str:
+def describe_unready(nodes: int, problem: str) -> str:
     """Return the message for a pod with a problem that excludes all nodes."""
     return _no_nodes(nodes, problem, NOTHING_TO_DEALLOCATE)
 
 
-def broken(problem: str) -> str:
+def describe_broken(problem: str) -> str:
     """Return the message for a faulty request of the pod."""
     return f'running "DynamicResources" filter plugin: {problem}'
 
 
-def unbound(problem: str) -> str:
+def describe_unbound(problem: str) -> str:
     """Return the message for a pod that lost its node before the binding."""
     return f'running PreBind plugin "DynamicResources": {problem}'
 
@@ -57,12 +57,12 @@ def binding_timeout(claim: str, *, before_1_36: bool) -> str:
     return f"claim {claim} binding timeout" if before_1_36 else f"device binding timeout: claim={claim}"
 
 
-def waiting(node: str) -> str:
+def describe_waiting(node: str) -> str:
     """Return the message for a pod that waits for its devices."""
     return f"waiting for binding conditions for device on node {node}"
 
 
-def held_up(reason: str) -> str:
+def describe_held_up(reason: str) -> str:
     """Return the message for a pod that waits for another component, with a node in sight (classic DRA)."""
     return f"0/1 nodes are available: 1 {reason}."
 

@@ -124,12 +124,12 @@ def decide(
     }
     problem = _problem(pod, claims, demands.values(), world.classes)
     if problem:
-        return Unschedulable(reason=messages.unready(len(world.nodes), problem))
+        return Unschedulable(reason=messages.describe_unready(len(world.nodes), problem))
     spoilt = [claim for claim in claims if _is_spoilt(claim, now=now, timeout=timeout)]
     try:
         return _held_against_nodes(pod, claims, demands, world, spoilt)
     except search.AllocationError as error:
-        return Broken(reason=messages.broken(str(error)))
+        return Broken(reason=messages.describe_broken(str(error)))
 
 
 def readiness(claims: Sequence[documents.Document]) -> Pending | Failed | None:
@@ -218,7 +218,7 @@ def _held_against_nodes(
             refusals.append(refusal)
             continue
         earlier = refused.get(pools.offer(world.supply, node)) if refused else None
-        answer = earlier if earlier is not None else _allocated(demands.values(), node, world)
+        answer = earlier if earlier is not None else _allocate_demands(demands.values(), node, world)
         if isinstance(answer, allocation.Refusal):
             refused[pools.offer(world.supply, node)] = answer
             refusals.append(answer.reason)
@@ -228,10 +228,10 @@ def _held_against_nodes(
             return Placement(node=node.name, allocations=dict(zip(demands, answer, strict=True)))
         refusals.append("resourceclaim not available on the node")
         unavailable += unfit
-    return _without(pod, claims, unavailable, refusals)
+    return _decide_without_node(pod, claims, unavailable, refusals)
 
 
-def _allocated(
+def _allocate_demands(
     demands: Iterable[search.Demand], node: matching.Node, world: World
 ) -> tuple[objects.Allocation, ...] | allocation.Refusal:
     return allocation.allocate(
@@ -258,7 +258,7 @@ def _is_usable_on(claim: documents.Document, node: matching.Node) -> bool:
     return selector is None or matching.selects(msgspec.convert(selector, objects.NodeSelector), node)
 
 
-def _without(
+def _decide_without_node(
     pod: documents.Document,
     claims: Sequence[documents.Document],
     unavailable: Sequence[documents.Document],
@@ -270,6 +270,6 @@ def _without(
             consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid
         ]
         if not consumers:
-            return Deallocate(claim=claim, reason=messages.unfit(refusals, messages.DEALLOCATED))
+            return Deallocate(claim=claim, reason=messages.describe_unfit(refusals, messages.DEALLOCATED))
     after = messages.STILL_NOT_SCHEDULABLE if claims else messages.NOTHING_TO_DEALLOCATE
-    return Unschedulable(reason=messages.unfit(refusals, after))
+    return Unschedulable(reason=messages.describe_unfit(refusals, after))

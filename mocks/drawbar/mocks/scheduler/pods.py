@@ -20,8 +20,8 @@ def is_news(old: documents.Document | None, new: documents.Document) -> bool:
     """Return true if the pod may fit after the change. The scheduler's own status writes do not count."""
     if old is None or old.metadata.uid != new.metadata.uid:
         return True
-    return old.spec != new.spec or _recorded(old) != _recorded(new)
+    return old.spec != new.spec or _get_claim_statuses(old) != _get_claim_statuses(new)
 
 
-def _recorded(pod: documents.Document) -> object:
+def _get_claim_statuses(pod: documents.Document) -> object:
     return pod.status.get("resourceClaimStatuses")

@@ -117,7 +117,7 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice], from_incompl
             }
         apart = [entry for member in current for entry in member.spec.taints]
         candidates = tuple(
-            _candidate(key, _tainted(device, apart), member.spec)
+            _candidate(key, _add_taints(device, apart), member.spec)
             for member in current
             for device in member.spec.devices
         )
@@ -135,7 +135,7 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice], from_incompl
     )
 
 
-def _tainted(device: objects.Device, apart: Iterable[objects.SliceTaint]) -> objects.Device:
+def _add_taints(device: objects.Device, apart: Iterable[objects.SliceTaint]) -> objects.Device:
     """Return the device with the taints of its pool's taint slices."""
     more = tuple(entry.taint for entry in apart if entry.device == device.name)
     return msgspec.structs.replace(device, taints=(*device.taints, *more)) if more else device

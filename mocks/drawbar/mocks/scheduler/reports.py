@@ -39,7 +39,7 @@ class Reporter:
             pod,
             kind="Pod",
             reason="BindingConditionsPending",
-            note=messages.waiting(node),
+            note=messages.describe_waiting(node),
             action="Scheduling",
         )
 
@@ -55,7 +55,7 @@ class Reporter:
         await self._events.record(
             pod, kind="Pod", reason="FailedScheduling", note=message, action="Scheduling", warning=True
         )
-        body = unscheduled(pod, reason, message, now=meta.timestamp(self._clock()))
+        body = make_unscheduled_patch(pod, reason, message, now=meta.timestamp(self._clock()))
         if body is None:
             return
         path = kinds.POD.path(namespace=pod.metadata.namespace, name=pod.metadata.name, subresource="status")
@@ -65,7 +65,9 @@ class Reporter:
             log.info("pod condition not written: %s", error, extra={"pod": pod.full_name})
 
 
-def unscheduled(pod: documents.Document, reason: str, message: str, *, now: str) -> dict[str, Any] | None:
+def make_unscheduled_patch(
+    pod: documents.Document, reason: str, message: str, *, now: str
+) -> dict[str, Any] | None:
     """Return the patch with the reason for the missing node; None if the status already has it."""
     conditions: list[dict[str, Any]] = pod.status.get("conditions") or []
     held: dict[str, Any] = next(

@@ -189,7 +189,7 @@ class Search:
                 return None
             used: Mapping[str, Decimal] = self._used.shared.get(candidate.id, {})
             for pick in shared:
-                used = capacity.added(used, capacity.numbers(pick.taken or {}))
+                used = capacity.add_amounts(used, capacity.numbers(pick.taken or {}))
             return taken if capacity.fits(candidate.device, taken, used=used) else None
         except ValueError as error:
             raise AllocationError(f"{self._where(way)}: device {'/'.join(candidate.id)}: {error}") from error

@@ -121,7 +121,7 @@ class Scheduler:
     async def _schedule(self, pod: documents.Document, group: asyncio.TaskGroup) -> None:
         claims, problem = self._claims_of(pod)
         if problem:
-            await self._fail(pod, messages.unready(len(self._nodes), problem))
+            await self._fail(pod, messages.describe_unready(len(self._nodes), problem))
             return
         timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
         try:
@@ -165,7 +165,7 @@ class Scheduler:
             self._queue.add(pod.key)
         except binding.BindingFailed as error:
             self._end_binding(pod.key)
-            await self._fail(pod, messages.unbound(str(error)), retry=True)
+            await self._fail(pod, messages.describe_unbound(str(error)), retry=True)
         except errors.KubeError as error:
             self._end_binding(pod.key)
             await self._fail(pod, str(error), retry=True)
@@ -183,7 +183,9 @@ class Scheduler:
         stale = next((claim for claim in self._claims if extended.is_for(claim, pod)), None)
         if stale is not None:
             await self._binder.delete(stale)
-            await self._fail(pod, messages.unfit([messages.STALE] * len(self._nodes), messages.DELETED))
+            await self._fail(
+                pod, messages.describe_unfit([messages.STALE] * len(self._nodes), messages.DELETED)
+            )
         return stale is not None
 
     async def _made(
@@ -248,7 +250,7 @@ class Scheduler:
     def _world(self) -> plan.World:
         if self._supply is None:
             rules = list(self._rules or ())
-            tainted = taintrules.tainted(self._slices, rules)
+            tainted = taintrules.taint_slices(self._slices, rules)
             self._supply = pools.from_slices(tainted, from_incomplete=self._from_incomplete)
         return plan.World(
             nodes=self._ranked_nodes(),

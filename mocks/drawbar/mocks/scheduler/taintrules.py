@@ -60,13 +60,13 @@ def selects(rule: Rule, device: documents.DeviceID) -> bool:
     return all(want is None or want == have for want, have in zip(wanted, device, strict=True))
 
 
-def tainted(slices: Iterable[objects.Slice], rules: Sequence[Rule]) -> list[objects.Slice]:
+def taint_slices(slices: Iterable[objects.Slice], rules: Sequence[Rule]) -> list[objects.Slice]:
     """Return the slices with the rules' taints after the drivers' own, rules sorted by name."""
     ordered = sorted(rules, key=lambda rule: rule.metadata.name)
-    return [_tainted(item, ordered) for item in slices]
+    return [_taint_slice(item, ordered) for item in slices]
 
 
-def _tainted(item: objects.Slice, rules: Sequence[Rule]) -> objects.Slice:
+def _taint_slice(item: objects.Slice, rules: Sequence[Rule]) -> objects.Slice:
     devices = tuple(_with_taints(device, item.spec, rules) for device in item.spec.devices)
     if devices == item.spec.devices:
         return item

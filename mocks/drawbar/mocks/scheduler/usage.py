@@ -70,7 +70,7 @@ def total(uses: Iterable[Use]) -> Usage:
         if use.amounts is None:
             whole.add(use.device)
         else:
-            shared[use.device] = capacity.added(shared.get(use.device, {}), use.amounts)
+            shared[use.device] = capacity.add_amounts(shared.get(use.device, {}), use.amounts)
     return Usage(whole=frozenset(whole), shared=shared)
 
 

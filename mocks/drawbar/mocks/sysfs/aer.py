@@ -67,7 +67,7 @@ def files(*, root_port: bool = False) -> dict[str, Attribute]:
     return counters
 
 
-def added(severity: Severity, text: str, counts: Mapping[str, int]) -> Attribute:
+def add_errors(severity: Severity, text: str, counts: Mapping[str, int]) -> Attribute:
     """Return the file's content after these errors.
 
     Args:

@@ -87,15 +87,20 @@ BUSES_OF_SWITCH = 2
 def steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
     """Return the steps of attaching `device` with power, in order."""
     card = function(seat, device)
-    return (*_switch(seat, device), Add(kobject=card), *made(seat, device), *_further(seat, device))
+    return (
+        *_switch(seat, device),
+        Add(kobject=card),
+        *make_driver_steps(seat, device),
+        *_further(seat, device),
+    )
 
 
-def made(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
+def make_driver_steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
     """Return the steps of the first function's driver, in order; empty without a driver."""
-    return tuple(_made(function(seat, device), device, seat))
+    return tuple(_yield_driver_steps(function(seat, device), device, seat))
 
 
-def _made(card: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
+def _yield_driver_steps(card: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     if card.driver is None:
         return
     if card.driver == GUEST_DRIVER:
@@ -150,7 +155,7 @@ def _further(seat: Seat, device: MockDevice) -> Iterator[Step]:
         )
         each = _function(own, dataclasses.replace(further, ari=device.ari), path)
         yield Add(kobject=each)
-        yield from _made(each, further, own)
+        yield from _yield_driver_steps(each, further, own)
 
 
 _FURTHER_APART = 20
@@ -175,7 +180,7 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
 
 def _function(seat: Seat, device: MockDevice, path: str) -> Kobject:
     ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
-    lines = functions.placed(device.bars, seat.place.bus)
+    lines = functions.place_bars(device.bars, seat.place.bus)
     config = config_space.endpoint(
         vendor=ids.vendor,
         device=ids.device,

@@ -30,7 +30,7 @@ def add_errors(
         ImpossibleWorld: there are no errors of these names.
     """
     reporter = root / (seat.place.port if at_port else seat.path) / severity.file
-    kobjects.write(reporter, aer.added(severity, reporter.read_text(), counts))
+    kobjects.write(reporter, aer.add_errors(severity, reporter.read_text(), counts))
     total = root / seat.place.root_port / severity.root_port_file
     kobjects.write(total, readable(str(int(total.read_text()) + sum(counts.values()))))
 

@@ -24,7 +24,7 @@ class Host:
     @functools.cached_property
     def layout(self) -> layouts.Layout:
         """Return its layout."""
-        return layouts.named(self._state.layout, self._state.slots)
+        return layouts.find_layout(self._state.layout, self._state.slots)
 
     def place(self, slot: int) -> places.Place:
         """Return a slot.
@@ -161,7 +161,7 @@ class Host:
         kinds = {device.persistent for device in devices}
         if len(kinds) > 1:
             raise errors.ImpossibleWorld(f"slots {list(slots)} hold volatile and persistent memory")
-        return regions.made(
+        return regions.make_region(
             [self.seat(slot) for slot in slots],
             sum(sizes),
             self._state.regions if present is None else present,

@@ -48,7 +48,7 @@ class Hotplug:
                     self._write(folder, files)
                 case Beside(files=contents):
                     for path, content in contents.items():
-                        if (file := beside(self.root, path)) is not None:
+                        if (file := find_host_file(self.root, path)) is not None:
                             file.parent.mkdir(parents=True, exist_ok=True)
                             file.write_bytes(content)
 
@@ -73,7 +73,7 @@ class Hotplug:
                     self._write(folder, undone)
                 case Beside(files=contents, stays=stays):
                     for path in () if stays else contents:
-                        if (file := beside(self.root, path)) is not None:
+                        if (file := find_host_file(self.root, path)) is not None:
                             file.unlink(missing_ok=True)
                             with contextlib.suppress(OSError):
                                 file.parent.rmdir()
@@ -120,7 +120,7 @@ class Hotplug:
         self._listeners = tuple(place for place in self._listeners if wire.send(place, message))
 
 
-def beside(root: Path, path: str) -> Path | None:
+def find_host_file(root: Path, path: str) -> Path | None:
     """Return the path of a file of the host's /proc or /dev, beside its tree; None if that is this machine's own."""
     folder = root.absolute().parent
     return None if folder == Path("/") else folder / path

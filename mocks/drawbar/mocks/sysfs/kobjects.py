@@ -177,7 +177,7 @@ def remove(root: Path, staging: Path, kobject: Kobject) -> None:
 
 
 def write(path: Path, attribute: Attribute) -> None:
-    """Write a file in one step: a reader sees the old or the new content. Its time becomes 1970; see `taken`."""
+    """Write a file in one step: a reader sees the old or the new content. Its time becomes 1970; see `take_write`."""
     draft = path.with_name(f".{path.name}.new")
     _fill(draft, attribute)
     draft.replace(path)
@@ -198,7 +198,7 @@ def _fill(path: Path, attribute: Attribute) -> None:
         os.close(file)
 
 
-def taken(path: Path) -> str | None:
+def take_write(path: Path) -> str | None:
     """Return another process's write to a file since the last call or the tree's own write; None if there is none.
 
     The tree's own writes set the file's time to 1970; any other write changes it.

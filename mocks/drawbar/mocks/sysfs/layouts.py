@@ -80,7 +80,7 @@ class Layout:
         return files
 
 
-def named(name: str, slots: int) -> Layout:
+def find_layout(name: str, slots: int) -> Layout:
     """Return the layout of the name; only `plain` has a variable number of slots.
 
     Raises:
@@ -180,16 +180,16 @@ def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
 def _two_sockets() -> Layout:
     """Return two sockets, each with a root complex and a switch with six slots."""
     parts = [
-        _switched("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=6),
-        _switched("devices/pci0000:90", 0x90, _SOCKETS[1], first_slot=7, slots=6),
+        _make_switch("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=6),
+        _make_switch("devices/pci0000:90", 0x90, _SOCKETS[1], first_slot=7, slots=6),
     ]
-    return _joined(parts, nodes=_SOCKETS)
+    return _join_parts(parts, nodes=_SOCKETS)
 
 
 def _one_switch() -> Layout:
     """Return one socket with a switch of four slots."""
-    return _joined(
-        [_switched("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=4)], nodes=_SOCKETS[:1]
+    return _join_parts(
+        [_make_switch("devices/pci0000:10", 0x10, _SOCKETS[0], first_slot=1, slots=4)], nodes=_SOCKETS[:1]
     )
 
 
@@ -211,7 +211,7 @@ def _root_ports() -> Layout:
             )
         )
         places[number] = _place(number, path, bus, _SOCKETS[0])
-    return _joined([(objects, places)], nodes=_SOCKETS[:1])
+    return _join_parts([(objects, places)], nodes=_SOCKETS[:1])
 
 
 def _server() -> Layout:
@@ -238,7 +238,7 @@ def _server() -> Layout:
         uevent={"MAJOR": "235", "MINOR": "0", "DEVNAME": "kfd"},
         files={"dev": readable("235:0")},
     )
-    return _joined([([*objects, kfd], places)], nodes=_SOCKETS[:1])
+    return _join_parts([([*objects, kfd], places)], nodes=_SOCKETS[:1])
 
 
 def _slot_port(path: str, number: int, buses: tuple[int, int]) -> Kobject:
@@ -255,7 +255,7 @@ def _slot_port(path: str, number: int, buses: tuple[int, int]) -> Kobject:
 
 def _cxl_switch() -> Layout:
     """Return a CXL host bridge with one root port, and below it a CXL switch with four slots."""
-    objects, places = _switched(
+    objects, places = _make_switch(
         "devices/pci0000:0c", 0x0C, _SOCKETS[0], first_slot=1, slots=4, root_ids=bridges.QEMU_CXL_ROOT_PORT
     )
     upper = cxl.host_bridge_port({0: places[1].root_port})
@@ -266,13 +266,13 @@ def _cxl_switch() -> Layout:
         dports={number - 1: place.port for number, place in places.items()},
     )
     behind = {number: dataclasses.replace(place, cxl_port=lower.path) for number, place in places.items()}
-    return _joined([(objects, behind)], nodes=_SOCKETS[:1], uid=12, cxl_ports=(upper, lower))
+    return _join_parts([(objects, behind)], nodes=_SOCKETS[:1], uid=12, cxl_ports=(upper, lower))
 
 
 _Part = tuple[list[Kobject], dict[int, Place]]
 
 
-def _switched(
+def _make_switch(
     root: str,
     first_bus: int,
     locality: Locality,
@@ -316,7 +316,7 @@ def _switched(
     return objects, places
 
 
-def _joined(
+def _join_parts(
     parts: list[_Part], *, nodes: tuple[Locality, ...], uid: int = 0, cxl_ports: tuple[cxl.Port, ...] = ()
 ) -> Layout:
     objects: list[Kobject] = [_node(node) for node in nodes]

@@ -94,7 +94,7 @@ def unbind(change: Hotplug, slot: int) -> None:
         return
     _let_go(change, slot)
     virtual = sriov.steps(seat, inserted.card, inserted.vfs, inserted.vf_drivers)
-    change.undo((*cards.made(seat, inserted.card), *virtual))
+    change.undo((*cards.make_driver_steps(seat, inserted.card), *virtual))
     change.part(card)
     keep(change, slot, dataclasses.replace(inserted, driver="", vfs=0, vf_drivers={}))
 
@@ -112,16 +112,16 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
     `vfio-pci` can bind.
     """
     inserted, seat = host(change).running(slot), host(change).seat(slot)
-    if inserted.card.bound_driver is not None or driver not in willing(change, slot):
+    if inserted.card.bound_driver is not None or driver not in list_matching_drivers(change, slot):
         return False
     own = driver == inserted.device.bound_driver
     fresh = dataclasses.replace(inserted, driver=None if own else driver)
     keep(change, slot, fresh)
-    change.take(cards.made(seat, fresh.card))
+    change.take(cards.make_driver_steps(seat, fresh.card))
     return True
 
 
-def willing(change: Hotplug, slot: int) -> tuple[str, ...]:
+def list_matching_drivers(change: Hotplug, slot: int) -> tuple[str, ...]:
     """Return the drivers that would bind to the card without a driver (drivers/pci/pci-driver.c, `pci_match_device`)."""
     inserted, seat = host(change).running(slot), host(change).seat(slot)
     wanted = (change.root / seat.path / "driver_override").read_text().strip()

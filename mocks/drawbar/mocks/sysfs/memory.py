@@ -53,19 +53,19 @@ def create(change: Hotplug, what: str, text: str) -> None:
 
 def delete(change: Hotplug, _what: str, text: str) -> None:
     """Handle `delete_region`: remove everything on top of the region, then the region."""
-    region = _named(change, text)
+    region = _find_region(change, text)
     if region is None:
         raise errors.ImpossibleWorld(f"ENODEV: there is no {text}")
     region, layout = unbinding.release(change, region), lifecycle.host(change).layout
     change.undo(step for step in regions.steps(region, layout) if not isinstance(step, Write))
-    change.take(regions.freed(region, layout))
+    change.take(regions.free_decoders(region, layout))
     unbinding.remember(change, region, None)
     _show_next(change)
 
 
 def set_ways(change: Hotplug, what: str, text: str) -> None:
     """Handle `interleave_ways`: set the number of targets."""
-    region, ways = _known(change, what), int(text, 0)
+    region, ways = _require_region(change, what), int(text, 0)
     if region.draft.size_bytes:
         raise _refusal(change, region, "interleave_ways", f"EBUSY: {what} has a size")
     if ways not in regions.WAYS:
@@ -82,7 +82,7 @@ def set_ways(change: Hotplug, what: str, text: str) -> None:
 
 def set_granularity(change: Hotplug, what: str, text: str) -> None:
     """Handle `interleave_granularity`, in bytes."""
-    region, granularity = _known(change, what), int(text, 0)
+    region, granularity = _require_region(change, what), int(text, 0)
     if region.draft.size_bytes:
         raise _refusal(change, region, "interleave_granularity", f"EBUSY: {what} has a size")
     if granularity not in regions.GRANULARITIES:
@@ -94,7 +94,7 @@ def set_granularity(change: Hotplug, what: str, text: str) -> None:
 
 def set_uuid(change: Hotplug, what: str, _text: str) -> None:
     """Handle `uuid` of a persistent region: 36 characters and a newline."""
-    region = _known(change, what)
+    region = _require_region(change, what)
     file = change.root / regions.path(region) / "uuid"
     written = file.read_text()
     if region.persistent and not region.committed and written.endswith("\n") and _is_uuid(written[:-1]):
@@ -106,7 +106,7 @@ def set_uuid(change: Hotplug, what: str, _text: str) -> None:
 
 def set_size(change: Hotplug, what: str, text: str) -> None:
     """Handle `size`; the file shows it in hexadecimal."""
-    region, size = _known(change, what), int(text, 0)
+    region, size = _require_region(change, what), int(text, 0)
     draft = region.draft
     if not draft.ways or not draft.granularity or (region.persistent and not region.uuid):
         raise _refusal(change, region, "size", f"ENXIO: {what} has no ways, no granularity or no uuid yet")
@@ -120,7 +120,7 @@ def set_size(change: Hotplug, what: str, text: str) -> None:
 def set_target(change: Hotplug, what: str, text: str) -> None:
     """Handle `target0` and so on (`what`: with its region)."""
     name, _, place = what.partition("/target")
-    region, file, position = _known(change, name), f"target{place}", int(place)
+    region, file, position = _require_region(change, name), f"target{place}", int(place)
     targets = region.draft.targets
     if not region.draft.size_bytes or position >= len(targets):
         raise _refusal(change, region, file, f"ENXIO: {name} has no size yet")
@@ -135,20 +135,20 @@ def set_target(change: Hotplug, what: str, text: str) -> None:
 
 def set_commit(change: Hotplug, what: str, text: str) -> None:
     """Handle `commit`: program the decoders, or free them after unbinding `cxl_region`."""
-    region, layout = _known(change, what), lifecycle.host(change).layout
+    region, layout = _require_region(change, what), lifecycle.host(change).layout
     if text == "0" and region.committed:
         unbinding.uncommit(change, region)
     elif text == "1" and not region.committed:
-        wanted = _described(change, region)
+        wanted = _build_region(change, region)
         unbinding.remember(change, region, wanted)
         change.take(regions.decoders(wanted, layout))
         resource = kobjects.readable(f"{wanted.start:#x}")
         kobjects.write(change.root / regions.path(wanted) / "resource", resource)
 
 
-def committed(change: Hotplug, name: str) -> bool:
+def is_committed(change: Hotplug, name: str) -> bool:
     """Return true if the region of that name is committed."""
-    region = _named(change, name)
+    region = _find_region(change, name)
     return region is not None and region.committed
 
 
@@ -179,7 +179,7 @@ def keep_online(change: Hotplug, name: str) -> None:
     Raises:
         ImpossibleWorld: there is no such region.
     """
-    region = _known(change, name)
+    region = _require_region(change, name)
     kept = tuple(block for block in region.blocks if block not in region.offline)
     unbinding.remember(change, region, dataclasses.replace(region, kept=kept))
 
@@ -254,7 +254,7 @@ def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
     change.take([Bind(kobject=regions.dax_device(fresh, layout))])
 
 
-def _described(change: Hotplug, region: Region) -> Region:
+def _build_region(change: Hotplug, region: Region) -> Region:
     """Return the region described by its files.
 
     Raises:
@@ -337,12 +337,12 @@ def _free(change: Hotplug) -> int:
     return next(number for number in range(len(taken) + 1) if number not in taken)
 
 
-def _named(change: Hotplug, name: str) -> Region | None:
+def _find_region(change: Hotplug, name: str) -> Region | None:
     return next((region for region in change.state.regions if region.name == name), None)
 
 
-def _known(change: Hotplug, name: str) -> Region:
-    region = _named(change, name)
+def _require_region(change: Hotplug, name: str) -> Region:
+    region = _find_region(change, name)
     if region is None:
         raise errors.ImpossibleWorld(f"ENODEV: there is no {name}")
     return region

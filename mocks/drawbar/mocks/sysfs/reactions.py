@@ -53,7 +53,7 @@ def react(root: Path, path: str) -> None:
         return
     (_, reaction), match = row_and_match
     with hotplug.changing(root) as change:
-        text = kobjects.taken(root / path)
+        text = kobjects.take_write(root / path)
         if text is None:
             return
         try:
@@ -73,7 +73,7 @@ def is_known(path: str) -> bool:
 def _settle(change: Hotplug, path: str, written: str) -> None:
     """Clear a trigger; restore the shown state of a state file. Skip both if another process has written meanwhile."""
     file = change.root / path
-    shown = _shown(change, file)
+    shown = _format_state(change, file)
     with contextlib.suppress(FileNotFoundError):
         status = file.stat()
         if status.st_mtime_ns:
@@ -84,7 +84,7 @@ def _settle(change: Hotplug, path: str, written: str) -> None:
             kobjects.write(file, kobjects.writable(str(shown)))
 
 
-def _shown(change: Hotplug, file: Path) -> str | None:
+def _format_state(change: Hotplug, file: Path) -> str | None:
     """Return the text of a state file; None if the file shows no state, or shows the written text."""
     owner = file.parent.name
     match file.name:
@@ -95,7 +95,7 @@ def _shown(change: Hotplug, file: Path) -> str | None:
             slot = lifecycle.host(change).slot_at(owner)
             return str(change.state.inserted_cards[slot].vfs) if slot is not None else None
         case "commit":
-            return str(int(memory.committed(change, owner)))
+            return str(int(memory.is_committed(change, owner)))
         case _:
             return None
 
@@ -146,7 +146,7 @@ def _probe(change: Hotplug, _what: str, text: str) -> None:
     if slot is not None and number is not None:
         lifecycle.bind_virtual(change, slot, number)
     elif slot is not None:
-        for driver in lifecycle.willing(change, slot):
+        for driver in lifecycle.list_matching_drivers(change, slot):
             lifecycle.bind(change, slot, driver)
 
 
@@ -179,7 +179,7 @@ def _own_function(change: Hotplug, address: str) -> int | None:
     return slot if slot is not None and lifecycle.host(change).seat(slot).address == address else None
 
 
-def _ignored(_change: Hotplug, _what: str, _text: str) -> None:
+def _ignore_write(_change: Hotplug, _what: str, _text: str) -> None:
     """Ignore the write."""
 
 
@@ -207,8 +207,8 @@ _TABLE: tuple[tuple[re.Pattern[str], Reaction], ...] = tuple(
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/unbind", memory.unbind),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/bind", memory.bind),
         (r"bus/dax/drivers/(?P<what>[^/]+)/new_id", memory.add_id),
-        (r"bus/dax/drivers/(?P<what>[^/]+)/remove_id", _ignored),
+        (r"bus/dax/drivers/(?P<what>[^/]+)/remove_id", _ignore_write),
         (r"bus/(?P<what>cxl|dax)/drivers_probe", memory.probe),
-        (r"devices/.*/(?P<what>reset_controller|rescan_controller)", _ignored),
+        (r"devices/.*/(?P<what>reset_controller|rescan_controller)", _ignore_write),
     )
 )

@@ -123,7 +123,7 @@ def _is_sound(path: str, entry: Any) -> bool:
 def _target(root: Path, path: str) -> Path | None:
     if path.startswith(_PREFIX):
         return root / path.removeprefix(_PREFIX)
-    return hotplug.beside(root, f"proc/{path.removeprefix(_PROC_PREFIX)}")
+    return hotplug.find_host_file(root, f"proc/{path.removeprefix(_PROC_PREFIX)}")
 
 
 def _write(target: Path, entry: dict[str, Any]) -> None:

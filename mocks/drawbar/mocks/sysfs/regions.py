@@ -106,7 +106,7 @@ class Region:
         return range(first, first + self.size_bytes // layouts.MEMORY_BLOCK_BYTES)
 
 
-def made(
+def make_region(
     seats: Sequence[cards.Seat],
     memory_bytes: int,
     present: Sequence[Region],
@@ -217,7 +217,7 @@ def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
         )
 
 
-def freed(region: Region, layout: layouts.Layout) -> Iterator[Step]:
+def free_decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
     """Yield the steps of freeing its decoders on deletion: they keep other settings, and belong to no region."""
     nothing = {"region": readable(""), "size": readable("0x0"), "start": cxl.start_file(0)}
     for folder in (*region.decoders, *(port.decoder for port in layout.cxl_ports)):

@@ -73,7 +73,7 @@ class SysfsTree:
             ImpossibleWorld: `root` exists and is not empty, there is no such layout,
                 or the socket's path is longer than 107 bytes.
         """
-        shape = layouts.named(layout, slots)
+        shape = layouts.find_layout(layout, slots)
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise errors.ImpossibleWorld(f"{root} exists already: open it, or choose an empty place")
         socket_path = str(uevent_socket.absolute()) if uevent_socket is not None else None
@@ -349,6 +349,6 @@ def _build(root: Path, layout: layouts.Layout, change: Hotplug) -> None:
     for path, attribute in layout.files().items():
         kobjects.write(root / path, attribute)
     change.build(layout.objects)
-    change.build(vfio.shared() if change.state.iommu is not None else ())
+    change.build(vfio.make_container_device() if change.state.iommu is not None else ())
     for place in layout.places.values():
         places.write(root, place, Presence.EMPTY, bus=place.bus)

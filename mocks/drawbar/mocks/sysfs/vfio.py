@@ -7,7 +7,7 @@ from drawbar.mocks.sysfs.kobjects import Kobject, readable
 from drawbar.mocks.sysfs.steps import Add, Join, Step, Write
 
 
-def shared() -> tuple[Kobject, ...]:
+def make_container_device() -> tuple[Kobject, ...]:
     """Return the device file shared by the users of all groups."""
     return (_node("misc", "vfio", (10, 196), "vfio/vfio"),)
 

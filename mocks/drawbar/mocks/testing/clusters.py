@@ -64,10 +64,10 @@ def running(folder: Path, wanted: Mapping[str, Any]) -> Iterator[RunningCluster]
         processes.NotReady: it does not start.
     """
     with processes.running("cluster", folder / "cluster.log", *_arguments(folder, wanted)) as ready:
-        yield described(ready)
+        yield parse_ready_line(ready)
 
 
-def described(ready: Mapping[str, Any]) -> RunningCluster:
+def parse_ready_line(ready: Mapping[str, Any]) -> RunningCluster:
     """Return the ready line of `drawbar mock cluster` as a value."""
     return RunningCluster(
         kubeconfig=Path(ready["kubeconfig"]),

@@ -60,23 +60,23 @@ _MANAGED = re.compile(
 _EMPTY = re.compile(r"^  labels:\n(?!    )", re.MULTILINE)
 
 
-async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
+async def render_manifests(engine: helm.Helm, chart: Path) -> dict[str, str]:
     """Render the files; return each one's content by its name, including its folder.
 
     Raises:
         helm.HelmError: the chart cannot be rendered.
     """
-    files = await _rendered(engine, chart, FILES, {}, KUBE_VERSION)
+    files = await _render_files(engine, chart, FILES, {}, KUBE_VERSION)
     for component, (names, values) in COMPONENTS.items():
-        made = await _rendered(engine, chart, names, values, KUBE_VERSION)
+        made = await _render_files(engine, chart, names, values, KUBE_VERSION)
         files |= {f"components/{component}/{name}": text for name, text in made.items()}
     for version, names in CLASSIC_FILES.items():
-        classic = await _rendered(engine, chart, names, {"classic": {"enabled": True}}, version)
+        classic = await _render_files(engine, chart, names, {"classic": {"enabled": True}}, version)
         files |= {f"classic/{name}": text for name, text in classic.items()}
     return files
 
 
-async def _rendered(
+async def _render_files(
     engine: helm.Helm, chart: Path, names: Collection[str], values: dict[str, Any], kube_version: str
 ) -> dict[str, str]:
     parts: dict[str, list[str]] = {name: [] for name in names}

@@ -57,7 +57,7 @@ def drawbar_apiserver(
     """
     from drawbar.mocks.testing import apiservers
 
-    wanted = _wanted(request)
+    wanted = _merge_markers(request)
     folder = tmp_path_factory.mktemp("drawbar-apiserver")
     with apiservers.running(folder, profile=wanted["profile"], gates=wanted.get("gates")) as server:
         yield server
@@ -74,7 +74,7 @@ def drawbar_cluster(
     """
     from drawbar.mocks.testing import clusters
 
-    with clusters.running(tmp_path_factory.mktemp("drawbar-cluster"), _wanted(request)) as cluster:
+    with clusters.running(tmp_path_factory.mktemp("drawbar-cluster"), _merge_markers(request)) as cluster:
         yield cluster
 
 
@@ -105,7 +105,7 @@ def drawbar_fabric(
     from drawbar.mocks.testing import fabrics
 
     folder = tmp_path_factory.mktemp("drawbar-fabric")
-    with fabrics.running(folder, _wanted(request).get("fabric")) as fabric:
+    with fabrics.running(folder, _merge_markers(request).get("fabric")) as fabric:
         yield fabric
 
 
@@ -119,7 +119,7 @@ def drawbar_sysfs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ho
 
     with ExitStack() as stack:
         yield stack.enter_context(
-            hosts.mocked(tmp_path / "drawbar-sysfs", slots=_wanted(request).get("slots", 4))
+            hosts.mocked(tmp_path / "drawbar-sysfs", slots=_merge_markers(request).get("slots", 4))
         )
 
 
@@ -128,7 +128,7 @@ def _profile(config: pytest.Config) -> str:
     return str(chosen)
 
 
-def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
+def _merge_markers(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the settings of this test's markers; the nearest marker wins.
 
     Raises:

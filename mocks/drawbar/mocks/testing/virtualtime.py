@@ -26,7 +26,7 @@ Arguments = TypeVarTuple("Arguments")
 REAL_WAIT_SECONDS = 0.05
 
 
-def _refused(*_: Any, **__: Any) -> NoReturn:
+def _refuse(*_: Any, **__: Any) -> NoReturn:
     raise RuntimeError(
         "virtual time does not wait for sockets, processes or gRPC: keep what the test talks to in memory"
     )
@@ -133,11 +133,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             done.set_exception(error)
         return done
 
-    add_reader: Any = _refused
-    create_unix_server: Any = _refused
-    create_unix_connection: Any = _refused
-    create_datagram_endpoint: Any = _refused
-    subprocess_exec: Any = _refused
+    add_reader: Any = _refuse
+    create_unix_server: Any = _refuse
+    create_unix_connection: Any = _refuse
+    create_datagram_endpoint: Any = _refuse
+    subprocess_exec: Any = _refuse
 
 
 def _plain(options: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from drawbar.mocks.redfish import places
-from drawbar.mocks.redfish.exchange import Answer, Asked, answered
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer
 from drawbar.mocks.redfish.quirks.quirk import ALL, Form, Forward, Quirk, Setting
 
 
@@ -31,13 +31,13 @@ async def _delete_with_text(asked: Asked, forward: Forward, _setting: Setting) -
     if asked.method != "DELETE" or answer.status != 204:
         return answer
     text = f"{asked.resource.rpartition('/')[2]} has been deleted"
-    return answered(text, kind="text/html; charset=utf-8", headers=dict(answer.headers))
+    return make_answer(text, kind="text/html; charset=utf-8", headers=dict(answer.headers))
 
 
 async def _demand_type(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     body = asked.json()
     if _creates(asked) and isinstance(body, dict) and "@odata.type" not in body:
-        return answered("Attribute not found: @odata.type.", status=400, kind="text/html; charset=utf-8")
+        return make_answer("Attribute not found: @odata.type.", status=400, kind="text/html; charset=utf-8")
     return await forward(asked)
 
 

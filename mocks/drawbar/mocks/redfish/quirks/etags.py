@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from drawbar.mocks.redfish.exchange import Answer, Asked, refused
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting, map_objects
 from drawbar.mocks.redfish.tree import Body
 
@@ -12,7 +12,9 @@ _ETAG = "@odata.etag"
 _OF_ACTIONS = ("ZoneETag", "ComputerSystemETag")
 
 
-def _shown(answer: Answer, header: Callable[[str], str | None], own: Callable[[str], str | None]) -> Answer:
+def _change_etags(
+    answer: Answer, header: Callable[[str], str | None], own: Callable[[str], str | None]
+) -> Answer:
     """Return the answer with another ETag in its header, and in the property of each resource."""
 
     def change(body: Body) -> Body:
@@ -28,36 +30,36 @@ def _shown(answer: Answer, header: Callable[[str], str | None], own: Callable[[s
 
 
 def _stale(asked: Asked) -> Answer:
-    return refused(
+    return make_refusal(
         412, "Base.1.8.PreconditionFailed", f"The ETag supplied did not match that of {asked.path}."
     )
 
 
 async def _leave_out(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked.with_header("If-Match", None))
-    return _shown(answer, lambda _: None, lambda _: None)
+    return _change_etags(answer, lambda _: None, lambda _: None)
 
 
 async def _weaken(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.headers.get("If-Match", "").startswith("W/"):
         return _stale(asked)
     answer = await forward(asked)
-    return _shown(answer, "W/{}".format, "W/{}".format)
+    return _change_etags(answer, "W/{}".format, "W/{}".format)
 
 
 async def _unquote(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     given = asked.headers.get("If-Match")
-    quoted = asked.with_header("If-Match", _quoted(given)) if given is not None else asked
+    quoted = asked.with_header("If-Match", _quote_etag(given)) if given is not None else asked
     body = asked.json()
     if isinstance(body, dict) and (
         named := [name for name in _OF_ACTIONS if isinstance(body.get(name), str)]
     ):
-        quoted = quoted.with_json({**body, **{name: _quoted(body[name]) for name in named}})
+        quoted = quoted.with_json({**body, **{name: _quote_etag(body[name]) for name in named}})
     answer = await forward(quoted)
-    return _shown(answer, lambda etag: etag.strip('"'), lambda etag: etag.strip('"'))
+    return _change_etags(answer, lambda etag: etag.strip('"'), lambda etag: etag.strip('"'))
 
 
-def _quoted(etag: str) -> str:
+def _quote_etag(etag: str) -> str:
     return etag if etag == "*" or etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
@@ -65,7 +67,7 @@ async def _quote_twice(asked: Asked, forward: Forward, _setting: Setting) -> Ans
     if asked.headers.get("If-Match", "").startswith('""'):
         return _stale(asked)
     answer = await forward(asked)
-    return _shown(answer, '"{}"'.format, str)
+    return _change_etags(answer, '"{}"'.format, str)
 
 
 async def _refuse(asked: Asked, forward: Forward, _setting: Setting) -> Answer:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email import utils
 
-from drawbar.mocks.redfish.exchange import Answer, Asked, refused
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting, map_objects
 from drawbar.mocks.redfish.tree import Body
 
@@ -76,24 +76,24 @@ async def _write_bad_bytes(asked: Asked, forward: Forward, setting: Setting) -> 
 
 
 async def _compress(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
-    return _packed(await forward(asked), "gzip")
+    return _compress_answer(await forward(asked), "gzip")
 
 
 async def _deflate(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     is_accepted = "deflate" in asked.headers.get("Accept-Encoding", "")
-    return _packed(answer, "deflate") if is_accepted else answer
+    return _compress_answer(answer, "deflate") if is_accepted else answer
 
 
 async def _demand_gzip(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.method != "GET" or "/Chassis/" not in asked.path:
         return await forward(asked)
     if "gzip" not in asked.headers.get("Accept-Encoding", ""):
-        return refused(406, "iLO.2.13.NotAcceptable", "The resource is sent with gzip alone.")
-    return _packed(await forward(asked), "gzip")
+        return make_refusal(406, "iLO.2.13.NotAcceptable", "The resource is sent with gzip alone.")
+    return _compress_answer(await forward(asked), "gzip")
 
 
-def _packed(answer: Answer, encoding: str) -> Answer:
+def _compress_answer(answer: Answer, encoding: str) -> Answer:
     if not answer.content or "Content-Encoding" in answer.headers:
         return answer
     pack = gzip.compress if encoding == "gzip" else zlib.compress

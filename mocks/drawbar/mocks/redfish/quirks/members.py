@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drawbar.mocks.redfish import places
-from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import LINK, Forward, Quirk, Setting, is_resource
 from drawbar.mocks.redfish.tree import ROOT, Body
 
@@ -25,13 +25,15 @@ def _covers_sick(asked: Asked) -> bool:
 
 async def _break(asked: Asked, forward: Forward, setting: Setting) -> Answer:
     if _is_sick(asked, setting) or _covers_sick(asked):
-        return refused(500, "Base.1.12.InternalError", "The request failed due to an internal service error.")
+        return make_refusal(
+            500, "Base.1.12.InternalError", "The request failed due to an internal service error."
+        )
     return await forward(asked)
 
 
 async def _load(asked: Asked, forward: Forward, setting: Setting) -> Answer:
     if _is_sick(asked, setting) or _covers_sick(asked):
-        return answered("<html><body>Loading ...</body></html>", kind="text/html")
+        return make_answer("<html><body>Loading ...</body></html>", kind="text/html")
     return await forward(asked)
 
 
@@ -44,22 +46,22 @@ async def _hang(asked: Asked, forward: Forward, setting: Setting) -> Answer:
 async def _refuse_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if "$expand" in asked.query:
         text = "Querying is not supported on the requested resource."
-        return refused(400, "Base.1.12.QueryNotSupportedOnResource", text)
-    return _announced(await forward(asked), asked)
+        return make_refusal(400, "Base.1.12.QueryNotSupportedOnResource", text)
+    return _announce_expand(await forward(asked), asked)
 
 
 async def _break_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if _covers_sick(asked):
-        return refused(500, "Base.1.12.InternalError", "internal error")
-    return _announced(await forward(asked), asked)
+        return make_refusal(500, "Base.1.12.InternalError", "internal error")
+    return _announce_expand(await forward(asked), asked)
 
 
 async def _ignore_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     rest = {name: value for name, value in asked.query.items() if name != "$expand"}
-    return _announced(await forward(replace(asked, query=rest)), asked)
+    return _announce_expand(await forward(replace(asked, query=rest)), asked)
 
 
-def _announced(answer: Answer, asked: Asked) -> Answer:
+def _announce_expand(answer: Answer, asked: Asked) -> Answer:
     """Return the service root with `$expand` among its features."""
     body = answer.resource
     if body is None or asked.resource != ROOT:
@@ -68,7 +70,7 @@ def _announced(answer: Answer, asked: Asked) -> Answer:
     return replace(answer, body={**body, "ProtocolFeaturesSupported": {"ExpandQuery": offered}})
 
 
-def _listed(answer: Answer, change: Callable[[Body], Body]) -> Answer:
+def _change_collection(answer: Answer, change: Callable[[Body], Body]) -> Answer:
     """Return the answer, a collection changed."""
     body = answer.resource
     if body is None or not is_resource(body) or not isinstance(body.get("Members"), list):
@@ -81,34 +83,34 @@ async def _move_members(asked: Asked, forward: Forward, _setting: Setting) -> An
         rest = {name: value for name, value in body.items() if not name.startswith("Members")}
         return rest | {"Links": {"Members": body["Members"]}}
 
-    return _listed(await forward(asked), change)
+    return _change_collection(await forward(asked), change)
 
 
 async def _drop_members(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.resource not in _DEVICES:
         return await forward(asked)
-    return _listed(await forward(asked), lambda body: {LINK: body[LINK], "Name": "starting up"})
+    return _change_collection(await forward(asked), lambda body: {LINK: body[LINK], "Name": "starting up"})
 
 
 async def _count_more(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     if asked.resource not in _DEVICES:
         return answer
-    return _listed(answer, lambda body: {**body, "Members@odata.count": len(body["Members"]) + 2})
+    return _change_collection(answer, lambda body: {**body, "Members@odata.count": len(body["Members"]) + 2})
 
 
 async def _unpack_single(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     def change(body: Body) -> Body:
         return {**body, "Members": body["Members"][0]} if len(body["Members"]) == 1 else body
 
-    return _listed(await forward(asked), change)
+    return _change_collection(await forward(asked), change)
 
 
 async def _add_empty(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     def change(body: Body) -> Body:
         return {**body, "Members": [{LINK: ""}, *body["Members"]]}
 
-    return _listed(await forward(asked), change)
+    return _change_collection(await forward(asked), change)
 
 
 QUIRKS = (

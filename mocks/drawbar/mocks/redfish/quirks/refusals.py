@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from drawbar.mocks.redfish.exchange import Answer, Asked, answered
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer
 from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting
 
 
@@ -22,7 +22,7 @@ def _in_words(form: Callable[[str], Any], kind: str) -> Callable[[Asked, Forward
         answer = await forward(asked)
         if answer.status < 400 or asked.is_read or not (words := _words(answer)):
             return answer
-        reported = answered(form(words), status=answer.status, kind=kind)
+        reported = make_answer(form(words), status=answer.status, kind=kind)
         for name, value in answer.headers.items():
             reported.headers.setdefault(name, value)
         return reported

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from drawbar.mocks.redfish import places
-from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting
 from drawbar.mocks.redfish.tree import ROOT
 
@@ -14,10 +14,10 @@ async def _ask_for_password(asked: Asked, forward: Forward, _setting: Setting) -
     if asked.resource.startswith(f"{ROOT}/SessionService"):
         is_login = asked.method == "POST" and asked.resource == places.SESSIONS
         if is_login or "Authorization" not in asked.headers:
-            return refused(401, "Base.1.0.GeneralError", "Authorization required").with_header(
+            return make_refusal(401, "Base.1.0.GeneralError", "Authorization required").with_header(
                 "WWW-Authenticate", 'Basic realm="Baremetal API"'
             )
-        return refused(404, "Base.1.0.GeneralError", "Not Found")
+        return make_refusal(404, "Base.1.0.GeneralError", "Not Found")
     answer = await forward(asked)
     body = answer.resource
     if body is None or asked.resource != ROOT:
@@ -48,7 +48,7 @@ async def _end_early(asked: Asked, forward: Forward, setting: Setting) -> Answer
         return await forward(asked)
     if left[0] == -1:
         await forward(Asked(method="DELETE", path=left[1], headers=asked.headers))
-    ended = answered(
+    ended = make_answer(
         "<html><title>Unauthorized</title></html>",
         status=401,
         kind="text/html",
@@ -60,7 +60,7 @@ async def _end_early(asked: Asked, forward: Forward, setting: Setting) -> Answer
 async def _guard_root(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     is_anonymous = "Authorization" not in asked.headers and "X-Auth-Token" not in asked.headers
     if asked.resource == ROOT and is_anonymous:
-        return refused(401, "Base.1.0.NoValidSession", "There is no valid session.").with_header(
+        return make_refusal(401, "Base.1.0.NoValidSession", "There is no valid session.").with_header(
             "WWW-Authenticate", 'Basic realm="RedfishService"'
         )
     return await forward(asked)

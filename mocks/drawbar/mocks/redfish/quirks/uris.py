@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from drawbar.mocks.redfish import places
-from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import (
     LINK,
     WITH_FABRIC,
@@ -35,18 +35,18 @@ async def _page(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     return replace(answer, body=page)
 
 
-def _slashed(uri: str) -> str:
+def _add_slash(uri: str) -> str:
     return uri if uri.endswith("/") else f"{uri}/"
 
 
 async def _end_in_slashes(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if not asked.path.endswith("/"):
-        return answered(status=308, headers={"Location": _slashed(asked.path) + _query(asked)})
+        return make_answer(status=308, headers={"Location": _add_slash(asked.path) + _query(asked)})
     plain = asked.with_json(map_uris(asked.json(), lambda uri: uri.rstrip("/"))) if asked.content else asked
     answer = await forward(replace(plain, path=asked.path if asked.resource == ROOT else asked.resource))
-    answer = replace(answer, body=map_uris(answer.body, _slashed))
+    answer = replace(answer, body=map_uris(answer.body, _add_slash))
     location = answer.headers.get("Location")
-    return answer.with_header("Location", _slashed(location)) if location else answer
+    return answer.with_header("Location", _add_slash(location)) if location else answer
 
 
 async def _begin_with_capital(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -72,19 +72,19 @@ def _query(asked: Asked) -> str:
 
 async def _redirect_login(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.method == "POST" and asked.path == places.SESSIONS:
-        return answered(status=307, headers={"Location": f"{places.SESSIONS}/"})
+        return make_answer(status=307, headers={"Location": f"{places.SESSIONS}/"})
     return await forward(asked)
 
 
 async def _redirect_root(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.path == f"{ROOT}/":
-        return answered(_MOVED.format(ROOT), status=301, kind="text/html", headers={"Location": ROOT})
+        return make_answer(_MOVED.format(ROOT), status=301, kind="text/html", headers={"Location": ROOT})
     return await forward(asked)
 
 
 async def _miss_root(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.path == ROOT:
-        return answered("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
+        return make_answer("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
     return await forward(asked)
 
 
@@ -121,14 +121,14 @@ async def _hide_zones_link(asked: Asked, forward: Forward, setting: Setting) -> 
     if asked.resource == places.FABRIC:
         return replace(answer, body={key: value for key, value in body.items() if key != name})
     if asked.resource == f"{places.FABRIC}/{name}" and body.get("Members") == []:
-        return refused(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
+        return make_refusal(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
     return answer
 
 
 async def _mislead(asked: Asked, forward: Forward, setting: Setting) -> Answer:
     names = ("Endpoints", _joins(setting))
     if asked.resource in {f"{ROOT}/{name}" for name in names}:
-        return answered("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
+        return make_answer("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
     answer = await forward(asked)
     body = answer.resource
     if body is None or asked.resource != places.FABRIC:
@@ -157,7 +157,7 @@ async def _name_task(asked: Asked, forward: Forward, _setting: Setting) -> Answe
 async def _forget_monitor(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     if asked.resource.startswith(f"{ROOT}/TaskService/TaskMonitors/") and answer.status != 202:
-        return refused(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
+        return make_refusal(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
     return answer
 
 

@@ -144,7 +144,7 @@ def decide(
         return modern.Broken(reason=f'running PreFilter plugin "DynamicResources": {problem}')
     for use in uses:
         if problem := _problem(pod, use.claim, world):
-            return modern.Unschedulable(reason=messages.unready(len(world.nodes), problem))
+            return modern.Unschedulable(reason=messages.describe_unready(len(world.nodes), problem))
     answers = objects.answers(context)
     needs = [_need(use, answers, world) for use in uses]
     sieve = _held_against_nodes(pod, needs, world)
@@ -152,7 +152,7 @@ def decide(
         return _unfit(pod, sieve, context, world)
     pending = [need.use.entry for need in needs if not need.allocated]
     if pending:
-        return _asked(pending, context, sieve.fitting, world)
+        return _ask_drivers(pending, context, sieve.fitting, world)
     return modern.Placement(node=_pick(sieve.fitting, world))
 
 
@@ -229,13 +229,13 @@ def _unfit(
     claim = _given_back(pod, sieve.blocking, world)
     if claim is None:
         after = messages.STILL_NOT_SCHEDULABLE if sieve.needs else messages.NOTHING_TO_DEALLOCATE
-        return modern.Unschedulable(reason=messages.unfit(sieve.refusals, after))
+        return modern.Unschedulable(reason=messages.describe_unfit(sieve.refusals, after))
     by_driver = not dialects.is_allocated_by_scheduler(claim, world.dialect)
     return Deallocate(
         claim=claim,
         deselect=by_driver and bool(objects.selected_node(context)),
         by_driver=by_driver,
-        reason=messages.unfit(sieve.refusals, messages.DEALLOCATED),
+        reason=messages.describe_unfit(sieve.refusals, messages.DEALLOCATED),
     )
 
 
@@ -252,7 +252,7 @@ def _pick(fitting: Sequence[str], world: World) -> str:
     return world.chance.choice([name for name in fitting if pods[name] == fewest])
 
 
-def _asked(
+def _ask_drivers(
     pending: Sequence[str], context: documents.Document | None, fitting: Sequence[str], world: World
 ) -> Publish | Wait:
     """Decide about the pending entries: publish changes for the drivers, or wait. Some nodes fit."""

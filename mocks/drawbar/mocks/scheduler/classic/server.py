@@ -137,10 +137,10 @@ class Scheduler:
             try:
                 await self._binder.publish(pod, decision.changes)
             except errors.KubeError as error:
-                await self._broken(pod, messages.unbound(str(error)))
+                await self._broken(pod, messages.describe_unbound(str(error)))
                 return
         await self._binder.unreserve(pod, claims)
-        await self._report(pod, reports.UNSCHEDULABLE, messages.held_up(reason))
+        await self._report(pod, reports.UNSCHEDULABLE, messages.describe_held_up(reason))
         self._backlog.sleep(pod.key, backoff=False)
 
     async def _bind(
@@ -155,7 +155,7 @@ class Scheduler:
             log.info("pod went away while it was bound", extra={"pod": pod.full_name})
             self._backlog.end(pod.key)
         except (BindingFailed, errors.KubeError) as error:
-            await self._broken(pod, messages.unbound(str(error)))
+            await self._broken(pod, messages.describe_unbound(str(error)))
         else:
             self._bound[pod.key] = pod.metadata.uid
             self._backlog.end(pod.key)

@@ -178,7 +178,7 @@ def plan_features(cluster: observed.Cluster) -> Iterator[Finding]:
     if isinstance(features, Unread):
         yield _hearsay(cluster, features)
     elif features is not None:
-        yield from _binding(cluster, features)
+        yield from _check_binding_conditions(cluster, features)
         yield _taints(cluster, features)
         yield from _details(features)
     yield from _rules(cluster)
@@ -201,7 +201,7 @@ def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
     return findings.unread(Check.FEATURES_BINDING_CONDITIONS, lost)
 
 
-def _binding(cluster: observed.Cluster, features: observed.Features) -> Iterator[Finding]:
+def _check_binding_conditions(cluster: observed.Cluster, features: observed.Features) -> Iterator[Finding]:
     lost = [field for field in features.dropped if field != "taints"]
     if lost:
         yield findings.error(
