@@ -261,7 +261,9 @@ class Installation:
             problems += [
                 f"{name} has the CDI file {file.name}" for file in (kubelet.root / "cdi").glob("*.json")
             ]
-            problems += [f"{name} has a device in slot {slot}" for slot in self.trees[name].attached()]
+            problems += [
+                f"{name} has a device in slot {slot}" for slot in self.trees[name].list_attached_cards()
+            ]
         return problems + await self.unoffered()
 
     async def untrue(self) -> list[str]:

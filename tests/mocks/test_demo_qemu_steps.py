@@ -112,8 +112,8 @@ def test_lines_and_json_name_the_address_and_the_content(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     for screen in (screens.PlainLines(lambda: 0.0), screens.JsonLines(lambda: 0.0)):
-        screen.step(VIEW, Step.SEEN)
-        screen.step(VIEW, Step.READ)
+        screen.report_step(VIEW, Step.SEEN)
+        screen.report_step(VIEW, Step.READ)
     plain, more, *rest = out.getvalue().splitlines()
     assert plain.endswith("by the kernel, at 0000:01:00.0")
     assert more.endswith('by its container: "disk 0"')
@@ -128,7 +128,7 @@ def test_the_table_has_a_column_for_each_step_of_the_stage_in_line_with_its_time
     monkeypatch.setenv("COLUMNS", "150")
     with table.LiveTable({"demo-1": "nvme"}, lambda: 0.0, tuple(Step)) as screen:
         for step in Step:
-            screen.step(VIEW, step)
+            screen.report_step(VIEW, step)
     heading, times, more = out.getvalue().splitlines()[:3]
     assert heading.split()[4:] == [step.value for step in Step if step is not Step.DELETED]
     assert len(heading.rstrip()) == len(times.rstrip())
@@ -141,15 +141,15 @@ class Told:
     def __init__(self):
         self.stuck_sentences, self.whole = [], None
 
-    def happening(self, what):
+    def report_happening(self, what):
         pass
 
-    step = fabric = running = kept = lambda *_: None
+    report_step = report_fabric = report_ready = report_whereabouts = lambda *_: None
 
-    def stuck(self, sentences):
+    def report_stuck(self, sentences):
         self.stuck_sentences += sentences
 
-    def summary(self, whole):
+    def report_summary(self, whole):
         self.whole = whole
 
 

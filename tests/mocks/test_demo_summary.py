@@ -129,8 +129,8 @@ def test_json_lines_are_one_object_per_event(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     screen = screens.JsonLines(lambda: 0.5)
-    screen.step(view(device="gpu-1", serial="s1", cdi=("x=y",)), Step.PREPARED)
-    screen.stuck(["p is stuck"])
+    screen.report_step(view(device="gpu-1", serial="s1", cdi=("x=y",)), Step.PREPARED)
+    screen.report_stuck(["p is stuck"])
     assert [json.loads(line) for line in out.getvalue().splitlines()] == [
         {
             "event": "prepared",
@@ -151,7 +151,7 @@ def test_plain_lines_name_the_device_its_serial_and_the_cdi_device(monkeypatch):
     screen = screens.PlainLines(lambda: 0.5)
     seen = view(node="n1", pool="rack/e", device="gpu-1", serial="s1", cdi=("x=y",))
     for step in WAY:
-        screen.step(seen, step)
+        screen.report_step(seen, step)
     lines = out.getvalue().splitlines()
     assert len(lines) == len(WAY)
     assert "rack/e/gpu-1 for n1" in lines[0]

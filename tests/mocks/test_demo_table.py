@@ -26,11 +26,11 @@ def draw_table(monkeypatch, columns, *, stuck=()):
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("COLUMNS", str(columns))
     with table.LiveTable({"demo-1": "gpu", "demo-2": "nvme"}, lambda: 5.0) as screen:
-        screen.running(5.0)
+        screen.report_ready(5.0)
         for step in SEEN.steps:
-            screen.step(SEEN, step)
-        screen.stuck(stuck)
-        screen.summary(summary.summarise([SEEN], leaked=0, seconds=1.0))
+            screen.report_step(SEEN, step)
+        screen.report_stuck(stuck)
+        screen.report_summary(summary.summarise([SEEN], leaked=0, seconds=1.0))
     return out.getvalue().splitlines()
 
 

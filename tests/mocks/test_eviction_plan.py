@@ -328,7 +328,7 @@ def test_a_preview_counts_whom_the_rule_would_evict():
     filled_board.rule_changed(None, preview)
     going = pod("c1", uid="pod-2", deletion_timestamp=make_timestamp(0))
     assert filled_board.eviction_of(pod("c1")) is None
-    assert filled_board.pending(preview, [pod("c1"), going]) == (pod("c1"),)
+    assert filled_board.find_pods_to_evict(preview, [pod("c1"), going]) == (pod("c1"),)
     assert plan.selection(preview, filled_board.slices, filled_board.claims.values()) == plan.Selection(
         published=1, allocated=1
     )

@@ -56,10 +56,10 @@ async def test_a_forgotten_connection_shows_a_free_device_that_stays_in_its_slot
         fabric.console.forget_connection("d1")
         device, host = await events_after(fabric, version, 2)
         assert (device.device.connection, host.host.ports[0].device_id) == (None, None)
-        assert list(tree.attached()) == [1]
+        assert list(tree.list_attached_cards()) == [1]
         fabric.console.recall_connection("d1")
         assert (await fabric.devices()).device("d1").connection == before
-        assert list(tree.attached()) == [1]
+        assert list(tree.list_attached_cards()) == [1]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_foreign_device_is_on_its_hosts_tree_and_a_pulled_one_is_not(tre
         await fabric.console.foreign_attach("d1", "ours", "2")
         assert reader.read(tree.root).by_serial("SN1").slot == "2"
         await fabric.console.surprise_detach("d1")
-        assert tree.attached() == {}
+        assert tree.list_attached_cards() == {}
 
 
 async def test_a_slot_that_cannot_be_changed_leaves_a_foreign_device_free(tmp_path):
@@ -153,7 +153,7 @@ async def test_a_device_that_is_taken_out_of_the_enclosure_is_gone_also_after_a_
         await fabric.console.remove_device("d1")
         events = await events_after(fabric, version, 3)
         assert events[-1] == contract.DeviceGone(version=events[-1].version, device_id="d1")
-        assert tree.attached() == {}
+        assert tree.list_attached_cards() == {}
         with pytest.raises(errors.NotFound):
             await fabric.attach(attach(request_id="again"))
         with pytest.raises(errors.NotFound):

@@ -46,7 +46,7 @@ async def test_a_device_that_is_attached_and_not_seen_on_the_host(tree, how, pre
         slot = reader.read(tree.root).slots[0]
         assert (slot.present, slot.powered) == (present, powered)
         await fabric.detach(detach())
-        assert tree.attached() == {}
+        assert tree.list_attached_cards() == {}
         await fabric.attach(attach(request_id="again"))
         assert find_card(tree).slot == "1"
 
@@ -65,14 +65,14 @@ async def test_a_late_device_appears_only_if_it_is_still_attached(tree):
         await fabric.detach(detach("d1"))
         await fabric.attach(attach("d2"))
         await waiting.eventually(lambda: not fabric._works._later)
-        assert [card.serial for card in tree.attached().values()] == ["SN2"]
+        assert [card.serial for card in tree.list_attached_cards().values()] == ["SN2"]
         await fabric.detach(detach("d2"))
         await fabric.attach(attach("d3"))
         fabric.console.add_fault(faults.Appear(arrival="late", late_seconds=0.05, device="d1"))
         await fabric.attach(attach("d1", request_id="again"))
         await fabric.detach(detach("d1", request_id="again-x"))
         await waiting.eventually(lambda: not fabric._works._later)
-        assert [card.serial for card in tree.attached().values()] == ["SN3"]
+        assert [card.serial for card in tree.list_attached_cards().values()] == ["SN3"]
 
 
 async def test_a_device_that_cannot_be_where_it_is_told_to_does_not_end_the_fabric(tree, caplog):

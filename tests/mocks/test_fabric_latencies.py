@@ -64,7 +64,7 @@ def test_a_chance_comes_up_as_often_as_it_says():
 def test_half_of_a_lognormal_latency_is_below_its_median():
     source = random.Random(3)
     distribution = latencies.Lognormal(median=2.0, sigma=0.5, max=1000.0)
-    drawn = [distribution.drawn(source) for _ in range(2000)]
+    drawn = [distribution.draw(source) for _ in range(2000)]
     assert 900 < sum(seconds < 2.0 for seconds in drawn) < 1100
 
 

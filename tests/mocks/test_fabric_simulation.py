@@ -193,18 +193,18 @@ def tree(tmp_path):
 async def test_an_attached_device_is_in_the_hosts_tree_when_the_operation_is_done(tree):
     async with fabric_with(hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
         await fabric.attach(attach("d1"))
-        card = tree.attached()[1]
+        card = tree.list_attached_cards()[1]
         assert (card.device_class, card.vendor, card.device) == (contract.DeviceClass.NVME, 1, 2)
         assert (tree.root / "bus/pci/devices" / tree.address(1) / "vendor").read_text() == "0x0001\n"
         await fabric.detach(detach("d1"))
-        assert tree.attached() == {}
+        assert tree.list_attached_cards() == {}
 
 
 async def test_a_device_that_is_taken_away_leaves_the_hosts_tree(tree):
     async with fabric_with(hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
         await fabric.attach(attach("d1"))
         await fabric.take_away("d1")
-        assert tree.attached() == {}
+        assert tree.list_attached_cards() == {}
         assert (await fabric.attach(attach("d2"))).succeeded
 
 
@@ -268,12 +268,12 @@ async def test_an_operation_in_flight_is_resumed_after_a_restart(tmp_path, tree)
     hosts = [{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]
     async with fabric_with(state=tmp_path / "s", hosts=hosts, attachSeconds=60) as fabric:
         operation = await fabric.attach(attach("d1"))
-    assert tree.attached() == {}
+    assert tree.list_attached_cards() == {}
     async with fabric_with(state=tmp_path / "s", hosts=hosts) as fabric:
         resumed = await wait_until_done(fabric, operation)
         assert resumed.succeeded
         assert resumed.id == operation.id
-    assert list(tree.attached()) == [1]
+    assert list(tree.list_attached_cards()) == [1]
 
 
 async def test_without_a_state_file_nothing_is_kept():
@@ -421,7 +421,7 @@ def test_no_device_is_ever_on_two_ports_and_no_port_has_two_devices(sequence):
 async def _walk(sequence):
     state = world.World(describe(), records.State(), history.History())
     for number, (step, device_id, host_id) in enumerate(sequence):
-        running = {record.device_id: record.operation.id for record in state.unfinished()}
+        running = {record.device_id: record.operation.id for record in state.list_unfinished_records()}
         try:
             match step:
                 case "attach":
@@ -451,7 +451,7 @@ def _check_invariants(state):
     }
     reserved = {
         (record.host_id, record.port_id, record.device_id)
-        for record in state.unfinished()
+        for record in state.list_unfinished_records()
         if record.operation.kind is ATTACH
     }
     assert set(on_ports) == connected | reserved

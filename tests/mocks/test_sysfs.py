@@ -294,10 +294,10 @@ def test_a_card_whose_attach_was_cut_short_can_be_taken_out(tmp_path):
 def test_an_impossible_world_is_refused_and_changes_nothing(slot, card, complaint, tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     tree.attach(1, NVME)
-    before = contents(tree.root), tree.attached()
+    before = contents(tree.root), tree.list_attached_cards()
     with pytest.raises(ImpossibleWorld, match=complaint):
         tree.attach(slot, card)
-    assert (contents(tree.root), tree.attached()) == before
+    assert (contents(tree.root), tree.list_attached_cards()) == before
 
 
 def test_a_host_is_made_only_where_nothing_is_and_opened_only_where_one_is(tmp_path):
@@ -319,7 +319,7 @@ def test_the_largest_host_has_a_bus_and_a_port_of_its_own_for_every_slot(tmp_pat
     tree = SysfsTree.create(tmp_path / "sys", slots=224)
     assert len(list((tree.root / "bus/pci/devices").iterdir())) == 225
     assert tree.attach(224, NVME) == "0000:e0:00.0"
-    assert tree.attached() == {224: NVME}
+    assert tree.list_attached_cards() == {224: NVME}
 
 
 ATTACH = """
@@ -341,7 +341,7 @@ def test_several_processes_can_put_cards_into_one_host_at_once(tmp_path):
     assert sorted(path.name for path in (tree.root / "class/nvme").iterdir()) == [
         f"nvme{n}" for n in range(4)
     ]
-    assert sorted(tree.attached()) == [1, 2, 3, 4]
+    assert sorted(tree.list_attached_cards()) == [1, 2, 3, 4]
 
 
 def test_a_sender_sleeps_while_a_listener_reads_nothing(tmp_path, monkeypatch):

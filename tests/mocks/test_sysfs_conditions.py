@@ -238,7 +238,7 @@ def test_a_card_that_is_pulled_goes_with_the_events_of_an_orderly_removal(tree, 
     tree.surprise_remove(2)
     names = {"nvme1": "nvme0", "nvme1n1": "nvme0n1", "ng1n1": "ng0n1", "0000:02:00.0": "0000:01:00.0"}
     assert [(action, names[name]) for action, name in listener.new_events()] == orderly
-    assert tree.attached() == {}
+    assert tree.list_attached_cards() == {}
 
 
 def test_a_card_that_is_gone_answers_ones_until_the_kernel_notices(tree, listener):
@@ -361,10 +361,10 @@ def contents(tree):
 def test_what_hardware_cannot_do_is_refused_and_changes_nothing(tree, act, complaint):
     tree.attach(1, GPU)
     tree.attach(3, CXL, arrival=Arrival.UNPOWERED)
-    before = contents(tree), tree.attached()
+    before = contents(tree), tree.list_attached_cards()
     with pytest.raises(ImpossibleWorld, match=complaint):
         act(tree)
-    assert (contents(tree), tree.attached()) == before
+    assert (contents(tree), tree.list_attached_cards()) == before
 
 
 def test_regions_that_cannot_be_are_refused(tree):

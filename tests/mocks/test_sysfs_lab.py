@@ -134,7 +134,7 @@ async def test_a_card_in_a_cxl_port_waits_for_power_and_one_in_a_pcie_port_does_
 async def test_a_card_is_taken_out_a_moment_after_its_slot_lost_power(host):
     await asyncio.to_thread(host.tree.attach, 1, DISK)
     host.write(f"{SLOTS}/1/power", "0\n")
-    await waiting.eventually(lambda: host.tree.attached() == {})
+    await waiting.eventually(lambda: host.tree.list_attached_cards() == {})
     assert host.slot(1) == ("0", "0")
     host.write(f"{SLOTS}/1/power", "1\n")
     await waiting.eventually(lambda: host.slot(1) == ("0", "0"))

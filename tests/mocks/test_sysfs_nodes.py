@@ -25,7 +25,7 @@ def test_discovery_finds_exactly_the_cards_that_were_put_in(name, tmp_path):
         for each in discovered.functions
         if each.device_class is not DeviceClass.BRIDGE and each.physical_function is None
     ]
-    put_in = tree.attached()
+    put_in = tree.list_attached_cards()
     assert put_in == nodes.NODES[name].cards
     assert cards == [
         (str(slot), card.device_class.value, card.vendor, card.device) for slot, card in put_in.items()
@@ -141,7 +141,7 @@ async def test_the_command_writes_a_tree_and_says_where(tmp_path, capsys):
     assert await command.serve(arguments("nvme-node", "--root", tmp_path / "sys")) == 0
     reported = json.loads(capsys.readouterr().out)
     assert reported == {"ready": True, "tree": "nvme-node", "root": str(tmp_path / "sys")}
-    assert len(SysfsTree.open(tmp_path / "sys").attached()) == 4
+    assert len(SysfsTree.open(tmp_path / "sys").list_attached_cards()) == 4
 
 
 async def test_the_command_writes_a_recorded_tree(tmp_path, capsys):

@@ -77,7 +77,7 @@ async def test_a_slot_that_is_switched_off_loses_its_functions_and_keeps_its_car
     await host.wait_until_answered()
     assert not (host.tree.root / host.function()).exists()
     assert (host.read("bus/pci/slots/1/adapter"), host.read("bus/pci/slots/1/power")) == ("1", "0")
-    assert 1 in host.tree.attached()
+    assert 1 in host.tree.list_attached_cards()
     host.write("bus/pci/slots/1/power", "1")
     await waiting.eventually(lambda: reader.read(host.tree.root).by_serial("SN0001"))
     assert host.read("bus/pci/slots/1/power") == "1"

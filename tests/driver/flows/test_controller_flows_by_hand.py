@@ -94,7 +94,7 @@ async def test_pods_share_the_virtual_functions_of_a_card_attached_by_hand_and_i
         await cluster.until(cluster.slices, bool)
         assert await drawbar_fabric(cluster, "attach", "fpga-0", "node-2") == 0
         tree = cluster.trees["node-2"]
-        (slot,) = tree.attached()
+        (slot,) = tree.list_attached_cards()
         await asyncio.to_thread(tree.set_vfs, slot, 2)
         for name in ("a", "b"):
             await make_pod(cluster, name)

@@ -75,7 +75,7 @@ async def test_a_card_has_its_virtual_functions_before_its_pod_is_bound_and_none
         await make_pod(cluster, "user", "split")
         node, (device,) = await cluster.running("user")
         tree = cluster.trees[node]
-        (slot,) = tree.attached()
+        (slot,) = tree.list_attached_cards()
         owner = tree.address(slot)
         made = sorted((tree.root / "bus/pci/devices" / owner).glob("virtfn*"))
         drivers = [driver_of(tree, link.resolve().name) for link in made]
@@ -157,7 +157,7 @@ async def test_a_card_that_is_kept_attached_waits_for_those_that_it_was_opened_t
         await cluster.api.delete(kinds.POD, "opener", namespace="default")
         await cluster.gone("opener")
         tree = cluster.trees[node]
-        (slot,) = tree.attached()
+        (slot,) = tree.list_attached_cards()
         owner = tree.root / "bus/pci/devices" / tree.address(slot)
         await cluster.until(cluster.attachments, lambda value: "claim" not in value[card]["spec"])
         assert (owner / "virtfn0").is_symlink(), "a pod still uses it"

@@ -240,7 +240,9 @@ async def test_a_member_that_is_pulled_is_lost_and_the_other_one_is_not_blamed(f
         await make_pod(cluster, "user", interleave=True)
         node, _ = await cluster.running("user")
         tree = cluster.trees[node]
-        pulled = next(slot for slot, card in tree.attached().items() if card.serial_number == 0x1231)
+        pulled = next(
+            slot for slot, card in tree.list_attached_cards().items() if card.serial_number == 0x1231
+        )
         tree.surprise_remove(pulled)
         await cluster.until(
             cluster.attachments,

@@ -102,7 +102,7 @@ async def test_so_is_the_one_of_a_virtual_function(flow_lab, capsys, monkeypatch
         assert await drawbar_fabric(cluster, "attach", "nic-0", "node-2") == 0
         capsys.readouterr()
         tree = cluster.trees["node-2"]
-        (slot,) = tree.attached()
+        (slot,) = tree.list_attached_cards()
         await asyncio.to_thread(tree.set_vfs, slot, 1)
         await cluster.until(
             lambda: published(cluster), lambda names: any(name.endswith("-vf0") for name in names)

@@ -122,7 +122,7 @@ async def test_a_card_of_the_model_that_is_plugged_in_meanwhile_fails_the_claim_
         await cluster.gone("user")
         await cluster.until(cluster.attachments, lambda value: value == {})
         assert await cluster.connected() == {}
-        assert cluster.trees[node].attached() == {4: TWIN}, "the card of the technician stays"
+        assert cluster.trees[node].list_attached_cards() == {4: TWIN}, "the card of the technician stays"
         assert cluster.cdi_files == []
         assert await cluster.taints("gpu-0") == set()
 

@@ -215,7 +215,7 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
             attachment = await node.attachment()
             shown = (node.tree.root / "bus/pci/devices" / node.tree.address(1)).exists()
             power = (node.tree.root / "bus/pci/slots/1/power").read_text().strip()
-            assert 1 in node.tree.attached(), "the card was lost"
+            assert 1 in node.tree.list_attached_cards(), "the card was lost"
             if work is is_visible:
                 assert shown
                 assert attachment.status.node.slot == "1"

@@ -277,7 +277,7 @@ async def test_a_card_that_shows_up_after_it_was_given_back_is_released_too(worl
     await world.plug(1, DISK)
 
     await waiting.eventually(lambda: world.power() == "0")
-    assert 1 in world.tree.attached()
+    assert 1 in world.tree.list_attached_cards()
 
 
 async def test_a_device_that_is_pulled_is_lost_and_does_not_come_back_by_itself(world):

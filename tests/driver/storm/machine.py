@@ -105,7 +105,7 @@ class Truth:
         specs = self._by_device(recorded)
         assert len(specs) == len(recorded), f"two attachments are of one device: {recorded}"
         connected = self.storm.connections()
-        on_the_way = {record.device_id for record in self.storm.fabric._world.unfinished()}
+        on_the_way = {record.device_id for record in self.storm.fabric._world.list_unfinished_records()}
         on_the_way |= {device for device, count in self.storm.asked.items() if count}
         on_the_way = set(map(self.storm.name_of, on_the_way))
         unseen = self.storm.loop.time() - UNSEEN_SECONDS

@@ -26,7 +26,7 @@ async def lose_the_record(storm, kind):
     else:
         await storm.allocate(DEVICE, NODE)
     await asyncio.sleep(5)
-    assert [entry.operation.kind for entry in storm.fabric._world.unfinished()] == [kind]
+    assert [entry.operation.kind for entry in storm.fabric._world.list_unfinished_records()] == [kind]
     if kind is contract.OperationKind.ATTACH:
         await storm.release(0, deletes=True)
     await storm.an_attachment_vanishes(DEVICE)
@@ -54,7 +54,7 @@ def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_ag
             await asyncio.sleep(1)
         await storm.allocate(DEVICE, NODE)
         await asyncio.sleep(30)
-        assert storm.fabric._world.unfinished(), "it may still come to its end by itself"
+        assert storm.fabric._world.list_unfinished_records(), "it may still come to its end by itself"
         for _ in range(24):
             await storm.nodes_do_their_duty()
             await asyncio.sleep(5)
@@ -87,7 +87,7 @@ def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_sto
         for _ in range(60):
             await storm.nodes_do_their_duty()
             await asyncio.sleep(5)
-        (stuck,) = storm.fabric._world.unfinished()
+        (stuck,) = storm.fabric._world.list_unfinished_records()
         condition = await storm.condition("Degraded")
         assert condition["status"] == "True"
         assert f"detach operation {stuck.operation.id}" in condition["message"]
@@ -114,7 +114,7 @@ def test_a_device_that_is_connected_again_before_its_release_shows_is_detached_a
         await asyncio.sleep(0.1)
         await storm.nodes_do_their_duty()
         await asyncio.sleep(0.5)
-        (detach,) = storm.fabric._world.unfinished()
+        (detach,) = storm.fabric._world.list_unfinished_records()
         assert detach.operation.kind is contract.OperationKind.DETACH
         # The detach ends unseen, and a program that sets no mark connects the device again. What the fabric answers about
         # that operation, as the device was at its end, is old by then.

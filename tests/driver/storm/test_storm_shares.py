@@ -175,7 +175,7 @@ class ShareStorm(world.Storm):
 
     async def others_end(self):
         """What another owner began comes to its end."""
-        for record in self.fabric._world.unfinished():
+        for record in self.fabric._world.list_unfinished_records():
             if record.operation.request_id in self._asked_by_others:
                 await self.fabric._works.cancel(record.operation.id)
 
@@ -222,7 +222,9 @@ class ShareTruth(machine.Truth):
             assert name in slices, f"{name} was taken from another owner"
             assert slices[name].connection is None, f"{name} of another owner is attached"
         busy = {
-            record.device_id for record in self.storm.fabric._world.unfinished() if record.delete is not None
+            record.device_id
+            for record in self.storm.fabric._world.list_unfinished_records()
+            if record.delete is not None
         }
         self.storm.others |= slices.keys() - self.storm.ours.keys() - busy
 
@@ -342,7 +344,7 @@ def test_a_share_whose_record_vanished_before_it_was_reported_is_attached_with_t
         await storm.allocate_shares([1], "n1")
         # The slice is made, and on its way to the node.
         await asyncio.sleep(3)
-        assert [record.device_id for record in storm.fabric._world.unfinished()] == [*storm.ours]
+        assert [record.device_id for record in storm.fabric._world.list_unfinished_records()] == [*storm.ours]
         await storm.kill_controller()
         await storm.a_record_of_a_share_vanishes(0)
         (made,) = storm.ours
@@ -399,7 +401,7 @@ def test_a_deletion_that_never_ends_is_cancelled_for_the_share_whose_claim_still
         await storm.nodes_do_their_duty()
         await asyncio.sleep(5)
         # The record is new, and what the one before had begun goes on.
-        assert [record.device_id for record in storm.fabric._world.unfinished()] == [made]
+        assert [record.device_id for record in storm.fabric._world.list_unfinished_records()] == [made]
         assert len(await storm.attachments()) == 1
         await storm.release(0, deletes=True)
         await until_free(storm, 180)
@@ -440,6 +442,6 @@ def test_a_creation_whose_record_vanished_and_that_never_ends_is_cancelled_for_t
             await storm.release(0, deletes=True)
             await storm.nodes_do_their_duty()
             await asyncio.sleep(5)
-        raise AssertionError(storm.fabric._world.unfinished())
+        raise AssertionError(storm.fabric._world.list_unfinished_records())
 
     in_storm(steps, ShareStorm)

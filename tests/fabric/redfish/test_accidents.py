@@ -169,7 +169,7 @@ async def test_a_slice_whose_reply_is_lost_is_seen_and_never_made_again(trial, k
     delete = contract.DeleteSliceRequest(request_id="x1", device_id="e1.pool-1.1")
     assert (await trial.end(adapter, await adapter.delete_slice(delete))).succeeded
     assert service.faults.met[kind] == 2
-    assert service.tree.below("/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks") == ()
+    assert service.tree.list_members("/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks") == ()
 
 
 async def test_a_slice_that_another_client_made_since_the_last_look_is_deleted(trial):
@@ -178,7 +178,7 @@ async def test_a_slice_that_another_client_made_since_the_last_look_is_deleted(t
     service._rules.change("POST", chunks, {"MemoryChunkSizeMiB": 1024, "AddressRangeType": "Volatile"})
     delete = contract.DeleteSliceRequest(request_id="x1", device_id="e1.pool-1.1")
     assert (await trial.end(adapter, await adapter.delete_slice(delete))).succeeded
-    assert service.tree.below(chunks) == ()
+    assert service.tree.list_members(chunks) == ()
 
 
 async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impatient):
@@ -371,7 +371,7 @@ async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(
     for host_id in ("h1", "h2"):
         error = await trial.error(errors.Aborted, trial.begin(adapter, "attach", "gpu-1", host_id))
         assert error.reason == errors.Reason.OPERATION_PENDING
-    await service.settled()
+    await service.wait_until_settled()
 
     async def try_attach():
         try:
@@ -422,7 +422,7 @@ async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial,
     adapter = await trial.connect(service)
     error = await trial.error(errors.Aborted, trial.begin(adapter, "attach", "gpu-1", "h2"))
     assert error.reason == errors.Reason.OPERATION_PENDING
-    await service.settled()
+    await service.wait_until_settled()
     assert service.connections()["gpu-1"] == ["h1"]
     assert operation.device.id.endswith("gpu-1")
 

@@ -60,7 +60,7 @@ async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_
     adapter = await redfish_lab.connect(slow)
     if path != TASK:
         slow.faults.add(Fault(kind=FaultKind.BUSY, methods=("GET",), path=path, times=1))
-    await slow.settled()
+    await slow.wait_until_settled()
 
     async def try_attach():
         try:
@@ -84,7 +84,7 @@ async def test_a_device_of_two_tasks_is_busy_until_both_have_ended(redfish_lab):
     await waiting.eventually(lambda: len(adapter._service._foreign) == 1)
     with pytest.raises(errors.Aborted):
         await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
-    await service.settled()
+    await service.wait_until_settled()
     await waiting.eventually(lambda: not adapter._service.pending)
 
 

@@ -131,14 +131,14 @@ async def test_a_new_adapter_asks_for_no_second_device_while_the_first_is_on_its
     service.faults.add(Fault(kind=FaultKind.SLOW_TASK, methods=("PATCH",), path="/Systems"))
     request = redfish_lab.attach(None, model="A100")
     task = asyncio.Task(adapter.attach(request))
-    await waiting.eventually(lambda: service.tree.below(places.TASKS))
+    await waiting.eventually(lambda: service.tree.list_members(places.TASKS))
     again = await redfish_lab.connect(service, parameters={"profile": "constrained"})
     with pytest.raises(errors.Aborted) as refused:
         await again.attach(redfish_lab.attach(None, model="A100"))
     assert refused.value.reason == errors.Reason.OPERATION_PENDING
     # On the other host nothing is under way.
     assert (await again.attach(redfish_lab.attach(None, "h2", model="A100"))).error is None
-    await service.settled()
+    await service.wait_until_settled()
     await task
     assert [hosts for hosts in service.connections().values() if hosts == ["h1"]] == [["h1"]]
 

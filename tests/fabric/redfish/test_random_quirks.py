@@ -105,7 +105,7 @@ async def _try(form, names, operations):
                 for operation in operations:
                     await _operate(lab, service, adapter, form, allowed, *operation)
         await waiting.eventually(lambda: service.clients == 0)
-        assert service.tree.below(places.SESSIONS) == ()
+        assert service.tree.list_members(places.SESSIONS) == ()
     assert asyncio.all_tasks() == before
 
 

@@ -168,7 +168,7 @@ class Walk:
 
     def _slices(self):
         """Return the names of the slices' endpoints."""
-        return tuple(f"pool-1-{uri.rpartition('/')[2]}" for uri in self._service.tree.below(CHUNKS))
+        return tuple(f"pool-1-{uri.rpartition('/')[2]}" for uri in self._service.tree.list_members(CHUNKS))
 
     def _device_id(self, name):
         is_slice = name.startswith("pool-1-")
@@ -195,7 +195,7 @@ class Walk:
         self._service.faults.add(Fault(kind=kind, methods=methods, path=path, after=after))
 
     async def end_tasks(self):
-        await self._service.settled()
+        await self._service.wait_until_settled()
 
     async def restart_service(self):
         self._service.restart()
@@ -207,7 +207,7 @@ class Walk:
     async def interfere(self):
         """Change what another client may change."""
         service = self._service
-        pending = str([service.tree[uri] for uri in service.tree.below(places.TASKS)])
+        pending = str([service.tree[uri] for uri in service.tree.list_members(places.TASKS)])
         name, host_id = self._chance.choice(DEVICES), self._chance.choice(HOSTS)
         if name in pending or self._prefix + name in self._begun or (self._is_constrained and self._begun):
             return
@@ -227,7 +227,7 @@ class Walk:
                 return
             uri = next(
                 uri
-                for uri in tree.below(places.CONNECTIONS)
+                for uri in tree.list_members(places.CONNECTIONS)
                 if f"/{name}" in str(tree[uri]["MemoryChunkInfo"])
             )
             self._service._rules.change("DELETE", uri, {})
@@ -237,7 +237,7 @@ class Walk:
                 ends = [{"@odata.id": places.endpoint(host_id)}, {"@odata.id": target}]
                 self._service._rules.change("POST", places.ZONES, {"Links": {key: ends}})
                 return
-            uri = next(uri for uri in tree.below(places.ZONES) if target in str(tree[uri]["Links"]))
+            uri = next(uri for uri in tree.list_members(places.ZONES) if target in str(tree[uri]["Links"]))
             self._service._rules.change("DELETE", uri, {})
             return
         if self._is_constrained and connects:
@@ -263,7 +263,7 @@ class Walk:
         """Compare all that is finished with the service."""
         connections = self._service.connections()
         assert {name: hosts for name, hosts in connections.items() if len(hosts) > 1} == {}
-        notes = [self._service.tree[uri]["Description"] for uri in self._service.tree.below(CHUNKS)]
+        notes = [self._service.tree[uri]["Description"] for uri in self._service.tree.list_members(CHUNKS)]
         assert len(set(notes)) == len(notes)
         for device_id, (operation_id, host_id) in tuple(self._begun.items()):
             operation = await self._adapter.operation(operation_id=operation_id)
@@ -294,7 +294,7 @@ class Walk:
     async def clean_up(self):
         """End everything as the controller does: read, then detach what is connected, until nothing is."""
         self._service.faults.clear()
-        await self._service.settled()
+        await self._service.wait_until_settled()
         await waiting.until(
             self._adapter.operations, lambda listed: all(operation.done for operation in listed)
         )
@@ -380,11 +380,11 @@ async def _walk(form):
         finally:
             await walk.close()
         await waiting.eventually(lambda: service.clients == 0)
-        assert service.tree.below(places.SESSIONS) == ()
+        assert service.tree.list_members(places.SESSIONS) == ()
         assert all(hosts == [] for hosts in service.connections().values())
-        assert [uri for uri in service.tree.below(places.ZONES) if form.get("zones") != "port"] == []
-        assert service.tree.below(places.CONNECTIONS) == ()
-        assert service.tree.below(CHUNKS) == ()
+        assert [uri for uri in service.tree.list_members(places.ZONES) if form.get("zones") != "port"] == []
+        assert service.tree.list_members(places.CONNECTIONS) == ()
+        assert service.tree.list_members(CHUNKS) == ()
         # Where next to nothing succeeds, a walk shows nothing.
         assert walk.succeeded > STEPS / 25
         assert not service._running

@@ -128,7 +128,7 @@ async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_
         await stack.enter_async_context(double(folder / "fabric", *fabric))
         await hardware.aclose()
         await hardware.enter_async_context(double(folder / "host", *host))
-        (card,) = sysfs.SysfsTree.open(tree).attached().values()
+        (card,) = sysfs.SysfsTree.open(tree).list_attached_cards().values()
         (attachment,) = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
         assert card.serial == attachment["spec"]["identity"]["serial"]
         where = contract.AdapterConfig(name="f", endpoint=f"unix:{home}/f.sock", timeout_seconds=10)
@@ -138,7 +138,7 @@ async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_
         assert device.connection.port_id == attachment["status"]["connection"]["port"]
 
         # The card is pulled out: its node daemon reports that, and the pod is evicted.
-        (slot,) = sysfs.SysfsTree.open(tree).attached()
+        (slot,) = sysfs.SysfsTree.open(tree).list_attached_cards()
         async with program(folder / "pull", "mock", "host", "--root", tree, "--pull", slot) as process:
             assert await process.wait() == 0, (folder / "pull").read_text()
 
@@ -149,7 +149,7 @@ async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_
 
         async def list_leftovers():
             left = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
-            return sysfs.SysfsTree.open(tree).attached() or left
+            return sysfs.SysfsTree.open(tree).list_attached_cards() or left
 
         await waiting.until(list_leftovers, lambda value: not value)
         assert not list(node.cdi.glob("*.json"))

@@ -82,18 +82,18 @@ class World(clusters.Cluster):
 
     async def wait_until_connected(self, node, *endpoints):
         """Return once exactly these endpoints are connected, in that order."""
-        await self.plugins_until(node, lambda: node.plugins.connected() == list(endpoints))
+        await self.plugins_until(node, lambda: node.plugins.list_connected_endpoints() == list(endpoints))
 
     async def plugins_until(self, node, holds):
         async with asyncio.timeout(plugins.DEADLINE_SECONDS):
             while not holds():
-                await node.plugins.changed()
+                await node.plugins.wait_for_change()
 
     async def wait_for_containers(self, node, pod):
         """Return once the first container of the pod runs, and so all others."""
         async with asyncio.timeout(plugins.DEADLINE_SECONDS):
             while not (self.directory / "pods" / pod["metadata"]["uid"] / "config.json").exists():
-                await node.worked()
+                await node.wait_for_sync()
 
     async def pod(self, name, *claims, reserve=True, containers=None, **spec):
         """A pod as the scheduler leaves it: bound, with all its claims made, allocated and reserved."""

@@ -48,7 +48,7 @@ def catch_refusal(service, path, body, method="POST"):
 def test_a_zone_needs_an_array_of_links(listed):
     service, tree = serve(kind="gpu")
     assert catch_refusal(service, places.ZONES, listed) == (400, "PropertyMissing")
-    assert tree.below(places.ZONES) == ()
+    assert tree.list_members(places.ZONES) == ()
 
 
 @pytest.mark.parametrize("uri", [places.endpoint("none"), f"{places.SYSTEMS}/h1", places.ENDPOINTS])
@@ -92,11 +92,11 @@ def test_a_service_may_leave_it_to_its_clients_that_a_device_is_connected_once()
     service, tree = serve(kind="gpu", exclusive=False)
     for host in (HOST, OTHER_HOST):
         service.change("POST", places.ZONES, {"Links": {"Endpoints": links(host, TARGET)}})
-    assert len(tree.below(places.ZONES)) == 2
+    assert len(tree.list_members(places.ZONES)) == 2
     service, tree = serve(method="connections", initiators=False, exclusive=False)
     for _ in range(2):
         service.change("POST", places.CONNECTIONS, port())
-    assert len(tree.below(places.CONNECTIONS)) == 2
+    assert len(tree.list_members(places.CONNECTIONS)) == 2
 
 
 # --- connections ---
@@ -145,7 +145,7 @@ PAIRS = {
 def test_a_connection_is_of_one_host_and_the_chunks_of_one_target(body, expected):
     service, tree = serve(method="connections")
     assert catch_refusal(service, places.CONNECTIONS, body) == expected
-    assert tree.below(places.CONNECTIONS) == ()
+    assert tree.list_members(places.CONNECTIONS) == ()
 
 
 def test_a_connection_keeps_what_a_client_writes_and_nobody_else_gets_its_memory():
@@ -197,7 +197,7 @@ PORTS = {
 def test_a_connection_of_an_appliance_is_of_chunks_and_one_port_and_has_nothing_else(body, expected):
     service, tree = serve(method="connections", initiators=False)
     assert catch_refusal(service, places.CONNECTIONS, body) == expected
-    assert tree.below(places.CONNECTIONS) == ()
+    assert tree.list_members(places.CONNECTIONS) == ()
 
 
 def test_a_port_and_a_chunk_have_one_connection():

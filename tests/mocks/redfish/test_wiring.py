@@ -35,31 +35,31 @@ async def service(trees, tmp_path):
 
 def connect(service, device_id, host_id):
     endpoints = [{"@odata.id": places.endpoint(name)} for name in (host_id, device_id)]
-    answer = service._made("POST", places.ZONES, {"Links": {"Endpoints": endpoints}}, began=1.0)
+    answer = service._apply_change("POST", places.ZONES, {"Links": {"Endpoints": endpoints}}, began=1.0)
     assert answer.status == 201
     return answer.headers["Location"]
 
 
 async def slots(tree, count):
     """Return the serial numbers of the devices in the tree by slot, once there are so many."""
-    await waiting.eventually(lambda: len(tree.attached()) == count)
-    return {slot: device.serial for slot, device in tree.attached().items()}
+    await waiting.eventually(lambda: len(tree.list_attached_cards()) == count)
+    return {slot: device.serial for slot, device in tree.list_attached_cards().items()}
 
 
 async def test_connected_devices_are_in_the_lowest_free_slots_of_their_host(service, trees):
     first = connect(service, "disk-1", "h1")
     connect(service, "disk-2", "h1")
     assert await slots(trees["h1"], 2) == {1: "S1", 2: "DISK-2"}
-    service._made("DELETE", first, {}, began=2.0)
+    service._apply_change("DELETE", first, {}, began=2.0)
     await slots(trees["h1"], 1)
     connect(service, "disk-3", "h1")
     assert await slots(trees["h1"], 2) == {1: "DISK-3", 2: "DISK-2"}
-    assert trees["h2"].attached() == {}
+    assert trees["h2"].list_attached_cards() == {}
 
 
 async def test_the_journal_has_each_connection_from_its_request_to_its_end(service, trees, tmp_path):
     zone = connect(service, "disk-1", "h2")
-    service._made("DELETE", zone, {}, began=2.0)
+    service._apply_change("DELETE", zone, {}, began=2.0)
     entries = journal.read(tmp_path / "journal.jsonl")
     assert [(entry.kind, entry.event, entry.device, entry.host) for entry in entries] == [
         (kind, event, "PCIe.disk-1", "h2")
@@ -85,11 +85,11 @@ async def test_connected_memory_is_in_the_slots_of_its_host_and_in_the_journal(
     )
     async with redfish.serving(configuration, journal=tmp_path / "journal.jsonl") as service:
         body = connection_body(service, "memory-1", "h2")
-        made = service._made("POST", places.CONNECTIONS, body, began=1.0)
+        made = service._apply_change("POST", places.CONNECTIONS, body, began=1.0)
         assert service.connections() == {"memory-1": ["h2"]}
         assert await slots(trees["h2"], 1) == {1: "0x51"}
-        assert trees["h1"].attached() == {}
-        service._made("DELETE", made.headers["Location"], {}, began=2.0)
+        assert trees["h1"].list_attached_cards() == {}
+        service._apply_change("DELETE", made.headers["Location"], {}, began=2.0)
         await slots(trees["h2"], 0)
     entries = journal.read(tmp_path / "journal.jsonl")
     assert [(entry.kind, entry.device, entry.host) for entry in entries] == [
@@ -102,8 +102,8 @@ async def test_connected_memory_is_in_the_slots_of_its_host_and_in_the_journal(
 async def test_a_refused_request_changes_nothing(service, trees, tmp_path):
     connect(service, "disk-1", "h1")
     endpoints = [{"@odata.id": places.endpoint(name)} for name in ("h2", "disk-1")]
-    answer = service._made("POST", places.ZONES, {"Links": {"Endpoints": endpoints}}, began=3.0)
+    answer = service._apply_change("POST", places.ZONES, {"Links": {"Endpoints": endpoints}}, began=3.0)
     assert answer.status == 409
     assert await slots(trees["h1"], 1) == {1: "S1"}
-    assert trees["h2"].attached() == {}
+    assert trees["h2"].list_attached_cards() == {}
     assert len(journal.read(tmp_path / "journal.jsonl")) == 2

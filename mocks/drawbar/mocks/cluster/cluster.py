@@ -162,13 +162,13 @@ class Cluster:
         left = await self.api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
         nodes = [self.places.node(name) for name in self._options.nodes]
         return Leaks(
-            fabric=await self._attached(),
+            fabric=await self._count_attached_devices(),
             attachments=len(left.items),
             cdi=sum(len(list(node.cdi.glob("*.json"))) for node in nodes),
-            sysfs=sum(len(sysfs.SysfsTree.open(node.sysfs).attached()) for node in nodes),
+            sysfs=sum(len(sysfs.SysfsTree.open(node.sysfs).list_attached_cards()) for node in nodes),
         )
 
-    async def _attached(self) -> int:
+    async def _count_attached_devices(self) -> int:
         spec = self.fabric
         where = contract.AdapterConfig(
             name=FABRIC, endpoint=spec["endpoint"], parameters=spec["parameters"], timeout_seconds=10
@@ -299,12 +299,12 @@ class Cluster:
         await self._declare_fabric()
         self._do("waiting for the controller to see the pool")
         classic = profiles.profile(self._options.profile).classic
-        await self._connected(published=not classic)
+        await self._wait_until_connected(published=not classic)
         for name in self._options.nodes:
             self._do(f"waiting for the daemon of {name} to serve its kubelet")
             await _exists(self.places.node(name).registration)
 
-    async def _connected(self, *, published: bool) -> None:
+    async def _wait_until_connected(self, *, published: bool) -> None:
         """Return once the Fabric is Connected with all its devices; the caller sets the deadline.
 
         With classic allocation no ResourceSlices are `published`, and the Fabric's own count is used.

@@ -53,7 +53,7 @@ class Demonstration:
             cluster.ClusterError: a process ended, the stage did not start, or a container read wrong content.
             kube.errors.KubeError: the API server double refuses a request.
         """
-        async with self._stage.running(self._screen.happening) as world:
+        async with self._stage.running(self._screen.report_happening) as world:
             try:
                 good = await self._show(world)
             except* errors.MockError as group:
@@ -65,7 +65,7 @@ class Demonstration:
         initial = progress.begin({name: kind.value for name, kind in self._stage.wanted.items()})
         observer = observation.Observer(initial, self._screen, self._clock, self._options.dialect)
         began = self._clock()
-        self._screen.running(began)
+        self._screen.report_ready(began)
         async with asyncio.TaskGroup() as tasks:
             watches = (
                 tasks.create_task(observer.run(world.api, world.journal), name="observer"),
@@ -92,7 +92,7 @@ class Demonstration:
             reads=self._reads,
             classic=self._options.dialect.context is not None,
         )
-        self._screen.summary(whole)
+        self._screen.report_summary(whole)
         return whole.good
 
     async def _create(self, api: client.Client) -> None:
@@ -130,7 +130,7 @@ class Demonstration:
 
     async def _keep(self, world: stages.World) -> None:
         self.kept = True
-        self._screen.kept(world.where)
+        self._screen.report_whereabouts(world.where)
         await asyncio.get_running_loop().create_future()
 
     def _stuck(self, world: stages.World, observer: observation.Observer) -> None:
@@ -139,7 +139,7 @@ class Demonstration:
             for view in observer.views.values()
             if self._awaited not in view.steps
         ]
-        self._screen.stuck([*sentences, f"logs: {world.where.logs}/*.log"])
+        self._screen.report_stuck([*sentences, f"logs: {world.where.logs}/*.log"])
 
 
 def _stuck_sentence(view: progress.View, awaited: Step, seconds: float) -> str:

@@ -26,10 +26,10 @@ JOURNAL_LOOK_SECONDS = 0.05
 class Listener(Protocol):
     """A receiver of events."""
 
-    def step(self, view: progress.View, step: progress.Step) -> None:
+    def report_step(self, view: progress.View, step: progress.Step) -> None:
         """Report that a pod's device reached a step."""
 
-    def fabric(self, entry: journal.Entry, at: float) -> None:
+    def report_fabric(self, entry: journal.Entry, at: float) -> None:
         """Report that the fabric started or finished an operation."""
 
 
@@ -91,7 +91,7 @@ class Observer:
         for pod, view in fresh.items():
             for step, at in view.steps.items():
                 if self._views[pod].steps.get(step) != at:
-                    self._listener.step(view, step)
+                    self._listener.report_step(view, step)
         self._views = fresh
         # Present waiters wake up; later ones wait for the next change.
         self._changed.set()
@@ -153,7 +153,7 @@ class Observer:
                 await asyncio.sleep(JOURNAL_LOOK_SECONDS)
 
     def _journal(self, entry: journal.Entry) -> None:
-        self._listener.fabric(entry, self._clock())
+        self._listener.report_fabric(entry, self._clock())
         self.see(
             progress.FabricSaid(
                 device_id=entry.device,

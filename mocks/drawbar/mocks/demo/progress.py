@@ -1,8 +1,8 @@
 """The progress of each pod: a pure fold of sightings, and a join of them per pod.
 
-Sightings of pods, claims, attachments, the fabric's journal and a kernel come in no fixed order. `record_sighting` only records
-them, each with its first time. `views` joins the records of one pod. A step keeps its first time, with two exceptions.
-A claim with a new device starts again, and a returning attachment removes `detached`.
+Sightings of pods, claims, attachments, the fabric's journal and a kernel come in no fixed order. `record_sighting`
+only records them, each with its first time. `views` joins the records of one pod. A step keeps its first time, with
+two exceptions. A claim with a new device starts again, and a returning attachment removes `detached`.
 
 On clusters with classic allocation a claim is allocated only once its device is there (`CLASSIC`). Until then the
 claim names its pod, and the attachment shows all the rest.

@@ -26,25 +26,25 @@ _UID = re.compile(r"([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 class Screen(Protocol):
     """One form of output."""
 
-    def happening(self, what: cluster.Happening) -> None:
+    def report_happening(self, what: cluster.Happening) -> None:
         """Report that a process was started, or that the demo waits."""
 
-    def step(self, view: progress.View, step: progress.Step) -> None:
+    def report_step(self, view: progress.View, step: progress.Step) -> None:
         """Report that a pod's device reached a step."""
 
-    def fabric(self, entry: journal.Entry, at: float) -> None:
+    def report_fabric(self, entry: journal.Entry, at: float) -> None:
         """Report that the fabric started or finished an operation."""
 
-    def running(self, seconds: float) -> None:
+    def report_ready(self, seconds: float) -> None:
         """Report the end of set-up after `seconds`; the pods are created next."""
 
-    def stuck(self, sentences: Sequence[str]) -> None:
+    def report_stuck(self, sentences: Sequence[str]) -> None:
         """Report that the deadline passed, with a sentence per pod."""
 
-    def kept(self, where: stages.Whereabouts) -> None:
+    def report_whereabouts(self, where: stages.Whereabouts) -> None:
         """Report that everything runs on until Ctrl-C."""
 
-    def summary(self, whole: summary.Summary) -> None:
+    def report_summary(self, whole: summary.Summary) -> None:
         """Report the summary at the end."""
 
 
@@ -54,7 +54,7 @@ class JsonLines:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
 
-    def happening(self, what: cluster.Happening) -> None:
+    def report_happening(self, what: cluster.Happening) -> None:
         """Print `started` or `restarted` with name and pid, or `waiting`."""
         if isinstance(what, cluster.Started):
             event = "restarted" if what.restarted else "started"
@@ -62,7 +62,7 @@ class JsonLines:
         else:
             self._say("waiting", self._clock(), what=what.what)
 
-    def step(self, view: progress.View, step: progress.Step) -> None:
+    def report_step(self, view: progress.View, step: progress.Step) -> None:
         """Print the step as the event."""
         details: dict[str, Any] = {
             "pod": view.pod,
@@ -78,26 +78,26 @@ class JsonLines:
         values = {key: value for key, value in details.items() if value}
         self._say(step.value, view.steps[step], **values)
 
-    def fabric(self, entry: journal.Entry, at: float) -> None:
+    def report_fabric(self, entry: journal.Entry, at: float) -> None:
         """Print the journal's entry; its `event` becomes `state` here."""
         reported = msgspec.to_builtins(entry)
         reported["state"] = reported.pop("event")
         self._say("fabric", at, **reported)
 
-    def running(self, seconds: float) -> None:
+    def report_ready(self, seconds: float) -> None:
         """Print `ready`."""
         self._say("ready", self._clock(), setUpSeconds=round(seconds, 3))
 
-    def stuck(self, sentences: Sequence[str]) -> None:
+    def report_stuck(self, sentences: Sequence[str]) -> None:
         """Print one event per pod."""
         for sentence in sentences:
             self._say("stuck", self._clock(), message=sentence)
 
-    def kept(self, where: stages.Whereabouts) -> None:
+    def report_whereabouts(self, where: stages.Whereabouts) -> None:
         """Print the paths of the kept cluster."""
         self._say("kept", self._clock(), kubeconfig=str(where.kubeconfig), directory=str(where.directory))
 
-    def summary(self, whole: summary.Summary) -> None:
+    def report_summary(self, whole: summary.Summary) -> None:
         """Print the last line."""
         _write(json.dumps({"summary": document(whole)}))
 
@@ -132,7 +132,7 @@ class PlainLines:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
 
-    def happening(self, what: cluster.Happening) -> None:
+    def report_happening(self, what: cluster.Happening) -> None:
         """Print the started process, or the awaited state."""
         if isinstance(what, cluster.Started):
             verb = "started again" if what.restarted else "started"
@@ -140,29 +140,29 @@ class PlainLines:
         else:
             self._say(self._clock(), what.what)
 
-    def step(self, view: progress.View, step: progress.Step) -> None:
+    def report_step(self, view: progress.View, step: progress.Step) -> None:
         """Print the step and its detail."""
         self._say(view.steps[step], f"{view.pod:<9} {step.value:<10} {detail(view, step)}".rstrip())
 
-    def fabric(self, entry: journal.Entry, at: float) -> None:
+    def report_fabric(self, entry: journal.Entry, at: float) -> None:
         """Print the fabric's operation."""
         failed = f", failed: {entry.error}" if entry.error else ""
         self._say(at, f"fabric    {entry.kind.value} of {entry.device} on {entry.host} {entry.event}{failed}")
 
-    def running(self, seconds: float) -> None:
+    def report_ready(self, seconds: float) -> None:
         """Print the duration of set-up."""
         self._say(self._clock(), f"the cluster runs after {seconds:.1f} s; creating the pods")
 
-    def stuck(self, sentences: Sequence[str]) -> None:
+    def report_stuck(self, sentences: Sequence[str]) -> None:
         """Print one line per pod."""
         for sentence in sentences:
             self._say(self._clock(), sentence)
 
-    def kept(self, where: stages.Whereabouts) -> None:
+    def report_whereabouts(self, where: stages.Whereabouts) -> None:
         """Print the commands to look at the kept cluster."""
         _write("\n".join(hints(where)))
 
-    def summary(self, whole: summary.Summary) -> None:
+    def report_summary(self, whole: summary.Summary) -> None:
         """Print the summary's lines."""
         _write("\n".join(lines(whole)))
 

@@ -63,41 +63,41 @@ class LiveTable:
     ) -> None:
         self._end()
 
-    def happening(self, what: cluster.Happening) -> None:
+    def report_happening(self, what: cluster.Happening) -> None:
         """Show the awaited state below the table, or a restart above it."""
         if isinstance(what, cluster.Waiting):
             self._doing = what.what
         elif what.restarted:
             self._out.print(text.Text(f"{what.name} was started again, process {what.pid}", "yellow"))
 
-    def step(self, view: progress.View, step: Step) -> None:
+    def report_step(self, view: progress.View, step: Step) -> None:
         """Fill a cell."""
         self._views = {**self._views, view.pod: view}
         self._doing = f"{view.pod} {step.value}"
 
-    def fabric(self, entry: journal.Entry, at: float) -> None:
+    def report_fabric(self, entry: journal.Entry, at: float) -> None:
         """Show failures only; the table has the rest."""
         if entry.error:
             self._out.print(
                 text.Text(f"{at:.1f} s: {entry.kind.value} of {entry.device} failed: {entry.error}", "red")
             )
 
-    def running(self, seconds: float) -> None:
+    def report_ready(self, seconds: float) -> None:
         """Start the table's clock, and show the duration of set-up."""
         self._origin = self._clock()
         self._doing = f"the cluster runs after {seconds:.1f} s; creating the pods"
 
-    def stuck(self, sentences: Sequence[str]) -> None:
+    def report_stuck(self, sentences: Sequence[str]) -> None:
         """Show the sentences in red above the table."""
         for sentence in sentences:
             self._out.print(text.Text(sentence, "red"))
 
-    def kept(self, where: stages.Whereabouts) -> None:
+    def report_whereabouts(self, where: stages.Whereabouts) -> None:
         """End the table, and show the hints below it."""
         self._end()
         self._out.print("\n".join(screens.hints(where)), soft_wrap=True)
 
-    def summary(self, whole: summary.Summary) -> None:
+    def report_summary(self, whole: summary.Summary) -> None:
         """End the table, and show the summary below it."""
         self._end()
         first, *rest = screens.lines(whole)

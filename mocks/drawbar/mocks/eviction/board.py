@@ -82,7 +82,7 @@ class Board:
         """Return the pod's eviction; None if it may stay."""
         return plan.pod_eviction(pod, self.claims, self.evictions)
 
-    def pending(
+    def find_pods_to_evict(
         self, rule: taintrules.Rule, pods: Iterable[documents.Document]
     ) -> tuple[documents.Document, ...]:
         """Return the pods that the rule evicts, or would evict if its effect were NoExecute."""

@@ -132,7 +132,7 @@ class EvictionController:
         if uid in self._evicted:
             return None
         if eviction is None:
-            await self._cancelled(key)
+            await self._report_cancellation(key)
             return None
         wait = (eviction.when - self._clock()).total_seconds()
         if wait <= 0:
@@ -152,7 +152,7 @@ class EvictionController:
         self._due.pop(key, None)
         return None
 
-    async def _cancelled(self, key: WorkKey) -> None:
+    async def _report_cancellation(self, key: WorkKey) -> None:
         pod = self._pods.get(key[2], key[1])
         if pod is not None and pod.metadata.uid == key[3] and not documents.is_deleting(pod):
             log.info("eviction cancelled", extra={"pod": pod.full_name})
@@ -221,7 +221,7 @@ class EvictionController:
         preview = rule.spec.taint.effect == "None"
         counts = preview or rule.spec.taint.effect == plan.NO_EXECUTE
         return progress.Findings(
-            pending=self._board.pending(rule, self._pods) if counts else (),
+            pending=self._board.find_pods_to_evict(rule, self._pods) if counts else (),
             evicted=self._counts.get(rule.metadata.uid, 0),
             selection=plan.selection(rule, self._board.slices, self._board.claims.values())
             if preview

@@ -23,7 +23,7 @@ class Fixed(_Distribution, frozen=True, kw_only=True, tag="fixed"):
 
     seconds: float
 
-    def drawn(self, _source: random.Random) -> float:
+    def draw(self, _source: random.Random) -> float:
         """Return the value."""
         return self.seconds
 
@@ -38,7 +38,7 @@ class Uniform(_Distribution, frozen=True, kw_only=True, tag="uniform"):
     min: float = 0.0
     max: float
 
-    def drawn(self, source: random.Random) -> float:
+    def draw(self, source: random.Random) -> float:
         """Return a drawn value."""
         return source.uniform(self.min, self.max)
 
@@ -55,7 +55,7 @@ class Normal(_Distribution, frozen=True, kw_only=True, tag="normal"):
     min: float = 0.0
     max: float
 
-    def drawn(self, source: random.Random) -> float:
+    def draw(self, source: random.Random) -> float:
         """Return a drawn value."""
         return min(self.max, max(self.min, source.gauss(self.mean, self.deviation)))
 
@@ -72,7 +72,7 @@ class Lognormal(_Distribution, frozen=True, kw_only=True, tag="lognormal"):
     min: float = 0.0
     max: float
 
-    def drawn(self, source: random.Random) -> float:
+    def draw(self, source: random.Random) -> float:
         """Return a drawn value."""
         return min(self.max, max(self.min, source.lognormvariate(math.log(self.median), self.sigma)))
 
@@ -133,7 +133,7 @@ class Dice:
         """Return the next value for a key, in seconds; 0 without a distribution."""
         if distribution is None:
             return 0.0
-        return distribution.drawn(self._source(key))
+        return distribution.draw(self._source(key))
 
     def happens(self, probability: float, *key: str) -> bool:
         """Return true with this probability; a probability of 1 uses no draw."""

@@ -51,11 +51,11 @@ class Nodes:
     def keep(self, console: Console) -> None:
         """Add each present and each later node to the fabric's hosts."""
 
-        def changed(_old: documents.Document | None, node: documents.Document | None) -> None:
+        def add_host(_old: documents.Document | None, node: documents.Document | None) -> None:
             if node is not None:
                 console.add_host(self._host(node))
 
-        self._mirrored.follow(changed)
+        self._mirrored.follow(add_host)
         for node in self._mirrored:
             console.add_host(self._host(node))
 

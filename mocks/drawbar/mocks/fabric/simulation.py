@@ -227,16 +227,16 @@ class SimulatedFabric(contract.FabricAdapter):
         await self._hear("operation")
         await self._pass(self._latencies.operation, "operation")
         if operation_id is not None and request_id is None:
-            return self._works.shown(self._world.record(operation_id))
+            return self._works.estimate_progress(self._world.record(operation_id))
         if request_id is not None and operation_id is None:
-            return self._works.shown(self._world.record_of_request(request_id))
+            return self._works.estimate_progress(self._world.record_of_request(request_id))
         raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
 
     async def operations(self) -> tuple[contract.Operation, ...]:
         """Return the remembered operations."""
         await self._hear("operations")
         await self._pass(self._latencies.operations, "operations")
-        return tuple(self._works.shown(record) for record in self._world.remembered())
+        return tuple(self._works.estimate_progress(record) for record in self._world.list_records())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """Cancel the operation and return it; once the slot changes, cancelling has no effect."""
@@ -244,7 +244,7 @@ class SimulatedFabric(contract.FabricAdapter):
         await self._pass(self._latencies.cancel, "cancel")
         self._world.record(operation_id)
         await self._works.cancel(operation_id)
-        return self._works.shown(self._world.record(operation_id))
+        return self._works.estimate_progress(self._world.record(operation_id))
 
     @asynccontextmanager
     async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
@@ -287,7 +287,7 @@ class SimulatedFabric(contract.FabricAdapter):
         if lost is not None:
             self._works.save()
             await self._lose_reply(hang=lost.hang)
-        return self._works.shown(self._works.latest(record))
+        return self._works.estimate_progress(self._works.latest(record))
 
     async def _hear(self, method: str, *, device: str | None = None, host: str | None = None) -> None:
         """Wait while the manager is silent; raise or hang if a fault hits the call before it begins."""

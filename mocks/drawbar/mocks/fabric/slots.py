@@ -107,7 +107,7 @@ def _unplug(root: Path, port_id: str, *, surprise: bool) -> None:
     slot = int(port_id)
     try:
         tree = sysfs.SysfsTree.open(root)
-        if surprise and slot in tree.attached():
+        if surprise and slot in tree.list_attached_cards():
             tree.surprise_remove(slot)
         else:
             tree.detach(slot)

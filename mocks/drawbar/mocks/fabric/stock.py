@@ -269,7 +269,7 @@ class Stock:
             connection=None,
         )
         self.add(device)
-        self._carved(origin.id, -request.memory_bytes)
+        self._change_free_memory(origin.id, -request.memory_bytes)
         return self._devices[device.id]
 
     def merge(self, slice_id: str) -> None:
@@ -278,7 +278,7 @@ class Stock:
         assert device.slice_of is not None
         self.remove(slice_id)
         if device.slice_of.origin_id in self._devices:
-            self._carved(device.slice_of.origin_id, device.memory_bytes)
+            self._change_free_memory(device.slice_of.origin_id, device.memory_bytes)
 
     def slices(self, origin_id: str) -> tuple[contract.Device, ...]:
         """Return the slices of a device."""
@@ -288,7 +288,7 @@ class Stock:
             if device.slice_of is not None and device.slice_of.origin_id == origin_id
         )
 
-    def _carved(self, origin_id: str, bytes_back: int) -> None:
+    def _change_free_memory(self, origin_id: str, bytes_back: int) -> None:
         def edit(device: contract.Device) -> contract.Device:
             assert device.carving is not None
             free = device.carving.free_bytes + bytes_back

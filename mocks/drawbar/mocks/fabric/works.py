@@ -63,7 +63,7 @@ class Works:
 
     def resume(self) -> None:
         """Resume the operations in flight in the saved state."""
-        for record in self._world.unfinished():
+        for record in self._world.list_unfinished_records():
             self._start(record, self._course(record))
 
     async def begin(self, request: records.Request) -> records.Record:
@@ -92,7 +92,7 @@ class Works:
         for operation_id in tuple(self.running):
             await self.cancel(operation_id)
 
-    def shown(self, record: records.Record) -> contract.Operation:
+    def estimate_progress(self, record: records.Record) -> contract.Operation:
         """Return the operation for a caller, with its present progress."""
         operation = record.operation
         begun = self._begun.get(operation.id)

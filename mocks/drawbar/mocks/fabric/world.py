@@ -41,7 +41,7 @@ class World:
         self._by_request: dict[str, str] = {}
         for record in self._records.values():
             self._by_request.setdefault(record.operation.request_id, record.operation.id)
-        for record in self.unfinished():
+        for record in self.list_unfinished_records():
             self._reserve(record)
 
     # --- reading ---
@@ -84,19 +84,19 @@ class World:
         except KeyError:
             raise errors.NotFound(f'no operation of request "{errors.cut(request_id, 128)}"') from None
 
-    def remembered(self) -> tuple[records.Record, ...]:
+    def list_records(self) -> tuple[records.Record, ...]:
         """Return all remembered operations, oldest first."""
         return tuple(
             record for record in self._records.values() if record.operation.id not in self._forgotten
         )
 
-    def unfinished(self) -> tuple[records.Record, ...]:
+    def list_unfinished_records(self) -> tuple[records.Record, ...]:
         """Return the operations in flight, including those forgotten by the manager."""
         return tuple(record for record in self._records.values() if not record.operation.done)
 
     def state(self) -> records.State:
         """Return the state to save."""
-        return replace(self.stock.state(), counter=self._counter, records=self.remembered())
+        return replace(self.stock.state(), counter=self._counter, records=self.list_records())
 
     # --- changing ---
 
@@ -214,7 +214,7 @@ class World:
 
     def _begin_attach(self, request: contract.AttachRequest) -> tuple[records.Record, bool]:
         host_id = self.stock.known_host(request.host_id)
-        device = self._selected(request)
+        device = self._select_device(request)
         self._check_idle(device.id)
         if request.expected_etag not in {None, device.etag}:
             raise errors.Aborted(
@@ -278,7 +278,7 @@ class World:
                 f"device {origin.id} has {origin.carving.free_bytes} bytes left, and {request.memory_bytes} were asked for",
                 reason=errors.Reason.NO_CAPACITY,
             )
-        return self._begun(request)
+        return self._begin_slice_change(request)
 
     def _begin_delete(self, request: contract.DeleteSliceRequest) -> tuple[records.Record, bool]:
         try:
@@ -289,9 +289,9 @@ class World:
         if device.slice_of is None:
             raise errors.InvalidArgument(f"device {device.id} is no slice, so it cannot be deleted")
         self.stock.check_free(device)
-        return self._begun(request)
+        return self._begin_slice_change(request)
 
-    def _begun(
+    def _begin_slice_change(
         self, request: contract.CreateSliceRequest | contract.DeleteSliceRequest
     ) -> tuple[records.Record, bool]:
         record = self._new_record(request, self.stock.device(request.device_id), None)
@@ -300,7 +300,7 @@ class World:
 
     # --- checking ---
 
-    def _selected(self, request: contract.AttachRequest) -> contract.Device:
+    def _select_device(self, request: contract.AttachRequest) -> contract.Device:
         """Return the named device, or a free one of the model."""
         if request.device_id is not None:
             if self._chooses != "any":

@@ -73,7 +73,7 @@ class _Host:
             if self._reported.get(name) != why:
                 log.warning("the device of %s does not appear: %s", name, why)
         self._reported = dict(wanted.problems)
-        present = await asyncio.to_thread(self._tree.attached)
+        present = await asyncio.to_thread(self._tree.list_attached_cards)
         for action in cards.changes(wanted, present, self._plugged):
             await asyncio.to_thread(_carry_out, self._tree, action)
         self._plugged = dict(wanted.owners)

@@ -89,7 +89,7 @@ class Kubelet:
         """Follow the list of pods until cancelled."""
         await self._pods.run()
 
-    async def listed(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Return once the first list of pods is in."""
         await self._pods.synced.wait()
 
@@ -105,7 +105,7 @@ class Kubelet:
         finally:
             self._queue.close()
 
-    async def worked(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Return after the next sync of a pod; to wait for a change of `sandboxes`."""
         await self._worked.wait()
 
@@ -175,7 +175,7 @@ class Kubelet:
         elif documents.is_finished(pod):
             self.sandboxes.kill(uid)
             await self._preparer.unprepare(uid)
-        elif not self.sandboxes.exists(uid) or self.sandboxes.missing(pod):
+        elif not self.sandboxes.exists(uid) or self.sandboxes.list_missing_containers(pod):
             await self._start(pod)
         elif pod.status.get("phase") != "Running":
             await self._report_running(pod)
@@ -203,7 +203,7 @@ class Kubelet:
     def _run_containers(self, pod: documents.Document) -> None:
         """Run the missing containers. A container that cannot be made blocks the later ones."""
         claims = self._preparer.claims(pod)
-        for container in self.sandboxes.missing(pod):
+        for container in self.sandboxes.list_missing_containers(pod):
             spec = runtime.create(
                 container,
                 statuses.cdi_ids(pod, container, claims),

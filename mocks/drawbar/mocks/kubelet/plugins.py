@@ -1,8 +1,8 @@
 """The registered plugins of a node, their connections, and the choice of one to call.
 
 Guarantees: the newest connected plugin of a driver is used, or the newest if none is connected. A broken connection is
-restored. One driver and endpoint is registered only once. `changed` returns after every registration, deregistration,
-connect and disconnect.
+restored. One driver and endpoint is registered only once. `wait_for_change` returns after every registration,
+deregistration, connect and disconnect.
 
 Source: pkg/kubelet/cm/dra/plugin of Kubernetes 1.36, as described by the fact pages.
 """
@@ -101,11 +101,11 @@ class Plugins:
         """Return the drivers with a registered plugin, oldest first; a driver may occur several times."""
         return [plugin.driver for plugin in self._registered]
 
-    def connected(self) -> list[str]:
+    def list_connected_endpoints(self) -> list[str]:
         """Return the connected endpoints, oldest registration first."""
         return [plugin.endpoint for plugin in self._registered if plugin.connected]
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         """Return after the next registration, deregistration, connect or disconnect."""
         await self._changed.wait()
 

@@ -33,7 +33,7 @@ class Sandboxes:
         """Make the pod's sandbox."""
         files.replace(self._marker(uid), b"")
 
-    def missing(self, pod: documents.Document) -> list[dict[str, Any]]:
+    def list_missing_containers(self, pod: documents.Document) -> list[dict[str, Any]]:
         """Return the pod's containers that do not run, its first container last.
 
         So a reader that waits for `config.json` finds the others there too.

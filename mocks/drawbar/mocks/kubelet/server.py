@@ -187,7 +187,7 @@ async def _running(
         kubelet = agent.Kubelet(api, spec, held=held, infos=infos, healths=healths, times=times, clock=clock)
         tasks = [group.create_task(kubelet.follow(), name=f"kubelet-pods-{spec.name}")]
         try:
-            await kubelet.listed()
+            await kubelet.wait_until_listed()
             now = meta.timestamp(clock())
             await node.register(api, spec, boot_id=boot_id, release=times.release, now=now)
             await wiper.wipe()

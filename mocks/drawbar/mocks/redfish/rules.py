@@ -44,7 +44,7 @@ class Rules:
             Refused: it cannot be made.
         """
         collection, _, name = path.rpartition("/")
-        allowed = self.allowed(path)
+        allowed = self.list_allowed_methods(path)
         if not allowed:
             raise make_not_found(path)
         if method not in allowed:
@@ -60,7 +60,7 @@ class Rules:
         elif collection == places.CONNECTIONS:
             self._end_connection(path)
         elif collection == places.ZONES:
-            self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
+            self._change_zone(path, self._list_endpoints(body) if method == "PATCH" else None)
         elif collection == places.SYSTEMS and self._configuration.constrained and "Links" not in body:
             self._request(path, body)
         elif collection == places.SYSTEMS:
@@ -76,7 +76,7 @@ class Rules:
             self._act(collection.removesuffix("/Actions"), name, body)
         return None
 
-    def allowed(self, path: str) -> tuple[str, ...]:
+    def list_allowed_methods(self, path: str) -> tuple[str, ...]:
         """Return the methods of HTTP that the resource has; none where there is no resource."""
         collection = path.rpartition("/")[0]
         if path not in self._tree:
@@ -117,7 +117,7 @@ class Rules:
 
     # --- zones ---
 
-    def _wanted(self, body: Mapping[str, Any]) -> list[str]:
+    def _list_endpoints(self, body: Mapping[str, Any]) -> list[str]:
         return _links(body, "Endpoints")
 
     def _create_zone(self, body: Mapping[str, Any]) -> str:
@@ -164,7 +164,7 @@ class Rules:
             self._check_cables(host, [end for end in endpoints if end not in self._hosts])
         if not self._configuration.exclusive:
             return
-        for other in (*self._tree.below(places.ZONES), *self._tree.below(places.CONNECTIONS)):
+        for other in (*self._tree.list_members(places.ZONES), *self._tree.list_members(places.CONNECTIONS)):
             taken = set(ends.ends(self._tree[other])) - self._hosts
             if other != zone and (conflicts := taken.intersection([*endpoints, *chunks])):
                 raise Refused(
@@ -232,7 +232,7 @@ class Rules:
                 text="A connection is of the type Memory, of memory chunks with the endpoint of one port.",
             )
         connected = {
-            end for uri in self._tree.below(places.CONNECTIONS) for end in ends.ends(self._tree[uri])
+            end for uri in self._tree.list_members(places.CONNECTIONS) for end in ends.ends(self._tree[uri])
         }
         if self._configuration.exclusive and targets[0] in connected:
             raise Refused(
@@ -282,7 +282,7 @@ class Rules:
                 key="Base.1.18.PropertyValueOutOfRange",
                 text=f"The size {size} of a chunk is no multiple of {step}.",
             )
-        used = sum(self._tree[uri]["MemoryChunkSizeMiB"] for uri in self._tree.below(chunks))
+        used = sum(self._tree[uri]["MemoryChunkSizeMiB"] for uri in self._tree.list_members(chunks))
         if used + size > domain["MemorySizeMiB"]:
             raise Refused(
                 status=507,
@@ -294,7 +294,7 @@ class Rules:
         return uri
 
     def _delete_chunk(self, uri: str) -> None:
-        for other in self._tree.below(places.CONNECTIONS):
+        for other in self._tree.list_members(places.CONNECTIONS):
             listed = self._tree[other]["MemoryChunkInfo"]
             if any(information["MemoryChunk"]["@odata.id"] == uri for information in listed):
                 raise Refused(
@@ -311,7 +311,7 @@ class Rules:
             for _ in range(wanted["@Redfish.RequestedCount"]):
                 free = (
                     block
-                    for block in reversed(self._tree.below(places.BLOCKS))
+                    for block in reversed(self._tree.list_members(places.BLOCKS))
                     if block not in given and self._is_free(block) and self._matches(block, name, wanted)
                 )
                 chosen = next(free, None)

@@ -97,7 +97,7 @@ class Service:
         self._tokens.clear()
         for task in self._running:
             task.cancel()
-        for uri in (*self.tree.below(places.TASKS), *self.tree.below(places.SESSIONS)):
+        for uri in (*self.tree.list_members(places.TASKS), *self.tree.list_members(places.SESSIONS)):
             self.tree.remove(uri)
         self._tasks.clear()
 
@@ -114,7 +114,7 @@ class Service:
     def end_sessions(self) -> None:
         """End all sessions."""
         self._tokens.clear()
-        for uri in self.tree.below(places.SESSIONS):
+        for uri in self.tree.list_members(places.SESSIONS):
             self.tree.remove(uri)
 
     def end_slow_tasks(self) -> None:
@@ -122,7 +122,7 @@ class Service:
         while self._slow:
             self._slow.pop().set()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait for the end of all tasks."""
         self.end_slow_tasks()
         while self._running:
@@ -132,11 +132,11 @@ class Service:
         """Return by device the hosts that have it; more than one would be a fault of the service or of a client."""
         result: dict[str, list[str]] = {}
         hosts = {host.id for host in self.configuration.hosts}
-        for uri in (*self.tree.below(places.ZONES), *self.tree.below(places.CONNECTIONS)):
+        for uri in (*self.tree.list_members(places.ZONES), *self.tree.list_members(places.CONNECTIONS)):
             names = [end.rpartition("/")[2] for end in ends.ends(self.tree[uri])]
             for device_id in (name for name in names if name not in hosts):
                 result.setdefault(device_id, []).extend(name for name in names if name in hosts)
-        for uri in self.tree.below(places.SYSTEMS):
+        for uri in self.tree.list_members(places.SYSTEMS):
             for entry in self.tree[uri]["Links"].get("ResourceBlocks", ()):
                 block = entry["@odata.id"].rpartition("/")[2]
                 if block not in hosts:
@@ -152,7 +152,7 @@ class Service:
         if fault is not None and (response := await self._accident(fault, request)) is not None:
             return response
         if _path(asked) == places.EVENTS and self.configuration.events and asked.method == "GET":
-            denied = _check_odata_version(asked) or self._unauthorized(asked, places.EVENTS)
+            denied = _check_odata_version(asked) or self._check_authorization(asked, places.EVENTS)
             return await self._stream(request) if denied is None else denied.response()
         serve = functools.partial(self._answer, fault)
         answer = await quirks.exchange(asked, serve, self.quirks, self._setting)
@@ -164,14 +164,14 @@ class Service:
 
     async def _answer(self, fault: FaultKind | None, asked: Asked) -> Answer:
         path = _path(asked)
-        denied = _check_odata_version(asked) or self._unauthorized(asked, path)
+        denied = _check_odata_version(asked) or self._check_authorization(asked, path)
         if denied is not None:
             return self._with_headers(asked, path, denied)
-        answer = self._with_headers(asked, path, self._served(asked, path, fault))
+        answer = self._with_headers(asked, path, self._serve(asked, path, fault))
         self.requests.append((asked.method, path))
         return answer
 
-    def _served(self, asked: Asked, path: str, fault: FaultKind | None) -> Answer:
+    def _serve(self, asked: Asked, path: str, fault: FaultKind | None) -> Answer:
         if asked.is_read:
             return self._get(asked, path)
         body = asked.json()
@@ -195,7 +195,7 @@ class Service:
         if path in self._tasks:
             return self._monitor(self._tasks[path])
         if path not in self.tree:
-            is_action = bool(self._rules.allowed(path))
+            is_action = bool(self._rules.list_allowed_methods(path))
             return _convert_refusal(
                 rules.make_not_allowed("GET", path) if is_action else rules.make_not_found(path)
             )
@@ -215,17 +215,17 @@ class Service:
     def _with_headers(self, asked: Asked, path: str, answer: Answer) -> Answer:
         body = self.tree[path] if path in self.tree and answer.status < 400 else {}
         shown = odata.headers(
-            body if asked.is_read else None, status=answer.status, allowed=self._allowed(path)
+            body if asked.is_read else None, status=answer.status, allowed=self._list_allowed_methods(path)
         )
         answer.headers.update(shown)
         return answer
 
-    def _allowed(self, path: str) -> tuple[str, ...]:
+    def _list_allowed_methods(self, path: str) -> tuple[str, ...]:
         if path == places.SESSIONS:
             return ("GET", "HEAD", "POST")
         if path.startswith(f"{places.SESSIONS}/"):
             return ("GET", "HEAD", "DELETE")
-        return self._rules.allowed(path) or ("GET", "HEAD")
+        return self._rules.list_allowed_methods(path) or ("GET", "HEAD")
 
     def _change(self, asked: Asked, path: str, body: Body, fault: FaultKind | None) -> Answer:
         given = asked.headers.get("If-Match")
@@ -235,15 +235,15 @@ class Service:
             return _convert_refusal(rules.make_precondition_failed(path))
         if fault in {*_SLOW, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
             return self._begin_task(asked.method, path, body, fault)
-        return self._made(asked.method, path, body, began=time.time())
+        return self._apply_change(asked.method, path, body, began=time.time())
 
-    def _made(self, method: str, path: str, body: Mapping[str, Any], *, began: float) -> Answer:
+    def _apply_change(self, method: str, path: str, body: Mapping[str, Any], *, began: float) -> Answer:
         before = self.connections()
         try:
             created = self._rules.change(method, path, body)
         except rules.Refused as error:
             return _convert_refusal(error)
-        self._wiring.changed(
+        self._wiring.follow_change(
             before, self.connections(), request=f"request-{next(self._numbers)}", began=began
         )
         if created is None:
@@ -291,7 +291,7 @@ class Service:
         if fault is FaultKind.FAILED_TASK:
             answer = make_refusal(500, "Base.1.18.InternalError", "The switch did not answer.")
         else:
-            answer = self._made(method, path, body, began=began)
+            answer = self._apply_change(method, path, body, began=began)
         task.status = answer.status
         task.body = answer.body
         task.headers = {name: answer.headers[name] for name in ("Location",) if name in answer.headers}
@@ -334,7 +334,7 @@ class Service:
         headers = {"X-Auth-Token": token, "Location": uri}
         return make_answer(self.tree.body(uri), status=201, headers=headers)
 
-    def _unauthorized(self, asked: Asked, path: str) -> Answer | None:
+    def _check_authorization(self, asked: Asked, path: str) -> Answer | None:
         configuration = self.configuration
         is_login = path == places.SESSIONS and asked.method == "POST"
         if not configuration.username or path in _OPEN or is_login:

@@ -39,13 +39,13 @@ class Tree:
         """Add a resource, or replace it; a collection above it gets it as a member."""
         is_new = uri not in self._resources
         self._resources[uri] = {"@odata.id": uri, **body}
-        self._changed(uri)
+        self._bump_version(uri)
         collection = uri.rpartition("/")[0]
         if is_new and "Members" in self._resources.get(collection, {}):
             members = self._resources[collection]["Members"]
             members.append({"@odata.id": uri})
             self._resources[collection]["Members@odata.count"] = len(members)
-            self._changed(collection)
+            self._bump_version(collection)
         self.on_change(uri, "ResourceCreated" if is_new else "ResourceChanged")
 
     def collection(self, uri: str, kind: str, name: str) -> None:
@@ -61,7 +61,7 @@ class Tree:
     def update(self, uri: str, **properties: Any) -> None:
         """Replace properties of a resource."""
         self._resources[uri].update(properties)
-        self._changed(uri)
+        self._bump_version(uri)
         self.on_change(uri, "ResourceChanged")
 
     def remove(self, uri: str) -> None:
@@ -74,10 +74,10 @@ class Tree:
                 member for member in members if member["@odata.id"] != uri
             ]
             self._resources[collection]["Members@odata.count"] = len(members) - 1
-            self._changed(collection)
+            self._bump_version(collection)
         self.on_change(uri, "ResourceRemoved")
 
-    def below(self, uri: str) -> tuple[str, ...]:
+    def list_members(self, uri: str) -> tuple[str, ...]:
         """Return the URIs of the members of a collection."""
         return tuple(member["@odata.id"] for member in self._resources.get(uri, {}).get("Members", ()))
 
@@ -89,17 +89,18 @@ class Tree:
             for name, value in body.items():
                 if isinstance(value, list):
                     body[name] = [
-                        self._expanded(entry, levels) if isinstance(entry, dict) else entry for entry in value
+                        self._expand_reference(entry, levels) if isinstance(entry, dict) else entry
+                        for entry in value
                     ]
                 elif isinstance(value, dict) and name != "Links":
-                    body[name] = self._expanded(value, levels)
+                    body[name] = self._expand_reference(value, levels)
         return body
 
-    def _expanded(self, value: Body, levels: int) -> Body:
+    def _expand_reference(self, value: Body, levels: int) -> Body:
         is_reference = set(value) == {"@odata.id"} and value["@odata.id"] in self._resources
         return self.body(value["@odata.id"], levels=levels - 1) if is_reference else value
 
-    def _changed(self, uri: str) -> None:
+    def _bump_version(self, uri: str) -> None:
         self._version += 1
         self._versions[uri] = self._version
 

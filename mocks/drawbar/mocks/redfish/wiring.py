@@ -48,7 +48,7 @@ class Wiring:
         self._used: dict[tuple[str, str], int] = {}
         self._steps: asyncio.Queue[_Step] = asyncio.Queue()
 
-    def changed(self, before: Connections, after: Connections, *, request: str, began: float) -> None:
+    def follow_change(self, before: Connections, after: Connections, *, request: str, began: float) -> None:
         """Follow a change of the connections.
 
         Args:

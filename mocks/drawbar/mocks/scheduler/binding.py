@@ -70,7 +70,7 @@ class Binder:
                 for claim in claims
             ]
             if any(plan.has_binding_conditions(claim) for claim in reserved):
-                await self._reporter.waiting(pod, placement.node)
+                await self._reporter.report_waiting(pod, placement.node)
                 await self._wait(pod, reserved)
             await self._bind(pod, placement.node)
         except (BindingFailed, PodGone, errors.KubeError):

@@ -28,12 +28,12 @@ class Reporter:
         self._clock = clock
         self._events = events.Recorder(api, component=component, clock=clock)
 
-    async def scheduled(self, pod: documents.Document, node: str) -> None:
+    async def report_scheduled(self, pod: documents.Document, node: str) -> None:
         """Report that the pod is bound; the API server itself sets the condition."""
         note = f"Successfully assigned {pod.full_name} to {node}"
         await self._events.record(pod, kind="Pod", reason="Scheduled", note=note, action="Binding")
 
-    async def waiting(self, pod: documents.Document, node: str) -> None:
+    async def report_waiting(self, pod: documents.Document, node: str) -> None:
         """Report that the pod waits for the binding conditions of its devices."""
         await self._events.record(
             pod,
@@ -43,7 +43,7 @@ class Reporter:
             action="Scheduling",
         )
 
-    async def failed(self, pod: documents.Document, reason: str, message: str) -> None:
+    async def report_failure(self, pod: documents.Document, reason: str, message: str) -> None:
         """Report a failed attempt, and clear the pod's nominated node.
 
         Args:

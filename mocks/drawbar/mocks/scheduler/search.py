@@ -154,7 +154,7 @@ class Search:
         self._attempts += 1
         if self._attempts > ATTEMPTS_LIMIT:
             raise TooManyAttempts
-        if self._in_use(way, candidate, picks) or not self._selected(way, candidate):
+        if self._in_use(way, candidate, picks) or not self._is_selected(way, candidate):
             return None
         shared = [pick for pick in picks if pick.candidate is candidate and pick.taken is not None]
         taken = self._takes(way, candidate, shared)
@@ -251,10 +251,10 @@ class Search:
                     f"{self._where(way)}: asks for all devices, but resource pool {pool.name} is currently {state}"
                 )
         for candidate in self._line:
-            if self._selected(way, candidate) and self._takes(way, candidate, ()) is not None:
+            if self._is_selected(way, candidate) and self._takes(way, candidate, ()) is not None:
                 yield candidate
 
-    def _selected(self, way: Way, candidate: pools.Candidate) -> bool:
+    def _is_selected(self, way: Way, candidate: pools.Candidate) -> bool:
         try:
             return all(_matches(expression, candidate) for expression in way.expressions) and pools.reaches(
                 candidate, self._node

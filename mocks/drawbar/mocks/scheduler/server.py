@@ -156,7 +156,7 @@ class Scheduler:
         self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
     ) -> None:
         try:
-            claims, placement = await self._made(pod, claims, placement)
+            claims, placement = await self._create_extended_claim(pod, claims, placement)
             await self._binder.bind(pod, claims, placement)
         except binding.PodGone:
             log.info("pod went away while it waited for its devices", extra={"pod": pod.full_name})
@@ -173,7 +173,7 @@ class Scheduler:
             self._attempts.pop(pod.key, None)
             self._bound[pod.key] = pod.metadata.uid
             log.info("pod bound", extra={"pod": pod.full_name, "node": placement.node})
-            await self._reporter.scheduled(pod, placement.node)
+            await self._reporter.report_scheduled(pod, placement.node)
         finally:
             self._end_binding(pod.key)
             self._something_changed(None, None)
@@ -188,7 +188,7 @@ class Scheduler:
             )
         return stale is not None
 
-    async def _made(
+    async def _create_extended_claim(
         self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
     ) -> tuple[Sequence[documents.Document], plan.Placement]:
         """Create the claim for the pod's extended resources; return its claims and its placement with it."""
@@ -226,7 +226,7 @@ class Scheduler:
         stored = self._pods.get(pod.metadata.name, pod.metadata.namespace)
         if stored is not None and stored.metadata.uid == pod.metadata.uid:
             code = reports.SCHEDULER_ERROR if retry else reports.UNSCHEDULABLE
-            await self._reporter.failed(stored, code, reason)
+            await self._reporter.report_failure(stored, code, reason)
 
     def _claims_of(self, pod: documents.Document) -> tuple[list[documents.Document], str]:
         claims = []

@@ -66,18 +66,18 @@ class Seat:
         parent, bus = self.place.port, self.bus
         if self.switch:
             parent, bus = self.downstream_port(unit), self.bus + BUSES_OF_SWITCH + unit
-        device = self.place.at(bus)
+        device = self.place.make_address(bus)
         number = f"{device[:-2]}{function >> 3:02x}.{function & 7}" if ari else f"{device}.{function}"
         return f"{parent}/{number}"
 
     @property
     def upstream_port(self) -> str:
         """Return the directory of the upstream port of the card's switch."""
-        return f"{self.place.port}/{self.place.at(self.bus)}.0"
+        return f"{self.place.port}/{self.place.make_address(self.bus)}.0"
 
     def downstream_port(self, unit: int) -> str:
         """Return the directory of a downstream port of the card's switch."""
-        return f"{self.upstream_port}/{self.place.at(self.bus + 1)[:-2]}{unit:02x}.0"
+        return f"{self.upstream_port}/{self.place.make_address(self.bus + 1)[:-2]}{unit:02x}.0"
 
 
 BUSES_OF_SWITCH = 2

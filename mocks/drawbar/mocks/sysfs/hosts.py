@@ -53,7 +53,7 @@ class Host:
             )
         return inserted
 
-    def running(self, slot: int) -> states.InsertedCard:
+    def find_running_card(self, slot: int) -> states.InsertedCard:
         """Return the card in a slot, if it came up.
 
         Raises:
@@ -73,7 +73,7 @@ class Host:
         inserted = self._state.inserted_cards.get(slot)
         bus = place.bus if inserted is None or inserted.bus is None else inserted.bus
         behind = inserted is not None and inserted.device.switch
-        return f"{place.at(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
+        return f"{place.make_address(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
 
     def free_bus(self, slot: int, address: str | None) -> int | None:
         """Return the bus in an address, or None without an address; then the slot's own bus is used.
@@ -146,7 +146,7 @@ class Host:
         Raises:
             ImpossibleWorld: a slot has no CXL memory that came up, or the cards cannot form a region.
         """
-        devices = [self.running(slot).device for slot in slots]
+        devices = [self.find_running_card(slot).device for slot in slots]
         if len(set(slots)) < len(slots):
             raise errors.ImpossibleWorld(f"a slot is named twice in {list(slots)}: name each once")
         if any(

@@ -31,7 +31,7 @@ class Hotplug:
     def take(self, steps: Iterable[Step]) -> None:
         """Carry out the steps in order."""
         for step in steps:
-            match self._numbered(step):
+            match self._assign_device_numbers(step):
                 case Add(kobject=kobject):
                     kobjects.add(self.root, self._staging, kobject)
                     self._send("add", kobject, kobject.variables(bound=False))
@@ -52,7 +52,7 @@ class Hotplug:
                             file.parent.mkdir(parents=True, exist_ok=True)
                             file.write_bytes(content)
 
-    def _numbered(self, step: Step) -> Step:
+    def _assign_device_numbers(self, step: Step) -> Step:
         """Return the step with the host's device numbers."""
         if isinstance(step, Add | Bind | Change):
             return dataclasses.replace(step, kobject=self._own(step.kobject))

@@ -88,7 +88,7 @@ def take_out(change: Hotplug, slot: int) -> None:
 
 def unbind(change: Hotplug, slot: int) -> None:
     """Unbind the card's driver: first the driver's devices and the virtual functions go."""
-    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).find_running_card(slot), host(change).seat(slot)
     card = cards.function(seat, inserted.card)
     if card.driver is None:
         return
@@ -111,7 +111,7 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
     Only the card's own driver binds, and `vfio-pci` if `driver_override` names it. If the card's driver is "", only
     `vfio-pci` can bind.
     """
-    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).find_running_card(slot), host(change).seat(slot)
     if inserted.card.bound_driver is not None or driver not in list_matching_drivers(change, slot):
         return False
     own = driver == inserted.device.bound_driver
@@ -123,7 +123,7 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
 
 def list_matching_drivers(change: Hotplug, slot: int) -> tuple[str, ...]:
     """Return the drivers that would bind to the card without a driver (drivers/pci/pci-driver.c, `pci_match_device`)."""
-    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).find_running_card(slot), host(change).seat(slot)
     wanted = (change.root / seat.path / "driver_override").read_text().strip()
     own = inserted.device.bound_driver
     if wanted not in {"", "(null)"}:
@@ -133,7 +133,7 @@ def list_matching_drivers(change: Hotplug, slot: int) -> tuple[str, ...]:
 
 def remove(change: Hotplug, slot: int) -> None:
     """Remove the card's functions while the slot keeps its power; a rescan finds them again."""
-    inserted = host(change).running(slot)
+    inserted = host(change).find_running_card(slot)
     _let_go(change, slot)
     change.undo(host(change).steps(slot))
     keep(change, slot, dataclasses.replace(inserted, removed=True, driver=None, vfs=0, vf_drivers={}))
@@ -149,7 +149,7 @@ def rescan(change: Hotplug) -> None:
 
 def reset(change: Hotplug, slot: int) -> None:
     """Count a reset; it has no other effect."""
-    inserted = host(change).running(slot)
+    inserted = host(change).find_running_card(slot)
     keep(change, slot, dataclasses.replace(inserted, resets=inserted.resets + 1))
 
 
@@ -160,7 +160,7 @@ def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
         ImpossibleWorld: it did not come up, has a lower maximum (the kernel's ERANGE), or has another number above 0
             (EBUSY).
     """
-    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).find_running_card(slot), host(change).seat(slot)
     total = inserted.device.total_vfs
     if not 0 <= amount <= total:
         raise errors.ImpossibleWorld(
@@ -181,7 +181,7 @@ def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
 
 def unbind_virtual(change: Hotplug, slot: int, number: int) -> None:
     """Unbind the driver of a virtual function."""
-    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).find_running_card(slot), host(change).seat(slot)
     change.undo(sriov.driver_steps(seat, inserted.card, number, inserted.vf_drivers))
     change.part(sriov.function(seat, inserted.card, number, inserted.vf_drivers))
     keep(change, slot, dataclasses.replace(inserted, vf_drivers=inserted.vf_drivers | {number: ""}))
@@ -189,7 +189,7 @@ def unbind_virtual(change: Hotplug, slot: int, number: int) -> None:
 
 def bind_virtual(change: Hotplug, slot: int, number: int, driver: str | None = None) -> None:
     """Bind a driver to a virtual function without one: `driver`, or by default the first willing one; see `bind`."""
-    inserted, seat = host(change).running(slot), host(change).seat(slot)
+    inserted, seat = host(change).find_running_card(slot), host(change).seat(slot)
     bare = sriov.function(seat, inserted.card, number, inserted.vf_drivers)
     override = (change.root / bare.path / "driver_override").read_text().strip()
     own = (inserted.device.vf_driver,) if inserted.device.vf_driver else ()

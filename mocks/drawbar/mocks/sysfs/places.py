@@ -49,13 +49,13 @@ class Place:
         last = max(index for index, part in enumerate(parts) if part.startswith("pci"))
         return "/".join(parts[: last + 2])
 
-    def at(self, bus: int) -> str:
+    def make_address(self, bus: int) -> str:
         """Return the address of the slot on a bus, without a function; the device is always 0."""
         return f"{self.domain:04x}:{bus:02x}:00"
 
     def shown_address(self, bus: int) -> str:
         """Return the text of its file `address`."""
-        return self.port.rpartition("/")[2].rpartition(".")[0] if self.at_port else self.at(bus)
+        return self.port.rpartition("/")[2].rpartition(".")[0] if self.at_port else self.make_address(bus)
 
 
 class Presence(enum.Enum):

@@ -56,9 +56,9 @@ class _Reactor:
             if path is None or event.name is None or event.name.name.startswith(_DRAFT):
                 continue
             if Mask.ISDIR in event:
-                await asyncio.to_thread(self._alone, self._appeared, path)
+                await asyncio.to_thread(self._alone, self._watch_directory, path)
             elif Mask.CLOSE_WRITE in event:
-                await asyncio.to_thread(self._alone, self._written, path)
+                await asyncio.to_thread(self._alone, self._handle_write, path)
 
     def finish(self) -> None:
         """Return once no work is in progress."""
@@ -76,14 +76,14 @@ class _Reactor:
 
     def _look_at_all(self) -> None:
         for name in _WATCHED:
-            self._appeared(self._root / name)
+            self._watch_directory(self._root / name)
 
-    def _appeared(self, folder: Path) -> None:
+    def _watch_directory(self, folder: Path) -> None:
         """Watch a new directory; handle writes to it from before the watch."""
         for each in self._watch(folder):
             with contextlib.suppress(FileNotFoundError):
                 for entry in each.iterdir():
-                    self._written(entry)
+                    self._handle_write(entry)
 
     def _watch(self, folder: Path) -> Iterator[Path]:
         """Watch a directory and all below it; yield each. Skip one that disappears meanwhile."""
@@ -95,7 +95,7 @@ class _Reactor:
                 continue
             yield Path(place)
 
-    def _written(self, path: Path) -> None:
+    def _handle_write(self, path: Path) -> None:
         relative = str(path.relative_to(self._root))
         if reactions.is_known(relative):
             reactions.react(self._root, relative)

@@ -106,7 +106,7 @@ class SysfsTree:
 
     # --- reading ---
 
-    def attached(self) -> dict[int, MockDevice]:
+    def list_attached_cards(self) -> dict[int, MockDevice]:
         """Return the attached cards by slot, even those that the kernel does not show."""
         return {slot: inserted.device for slot, inserted in states.load(self.root).inserted_cards.items()}
 
@@ -215,7 +215,7 @@ class SysfsTree:
             ImpossibleWorld: the slot has no card that came up, or the link cannot have these values.
         """
         with self._changing() as change:
-            inserted = lifecycle.host(change).running(slot)
+            inserted = lifecycle.host(change).find_running_card(slot)
             seat = lifecycle.host(change).seat(slot)
             fastest, widest = cards.fastest_link(seat.place, inserted.device)
             check_link(speed_gts or fastest, width or widest)
@@ -242,7 +242,7 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot, no card in it that came up and counts errors, or no such error.
         """
         with self._changing() as change:
-            inserted = lifecycle.host(change).running(slot)
+            inserted = lifecycle.host(change).find_running_card(slot)
             if not (at_port or inserted.device.aer):
                 raise errors.ImpossibleWorld(f"the card in slot {slot} counts no errors: give it `aer`")
             seat = lifecycle.host(change).seat(slot)
@@ -265,7 +265,7 @@ class SysfsTree:
             ImpossibleWorld: there is no such slot or no card in it that came up.
         """
         with self._changing() as change:
-            inserted = lifecycle.host(change).running(slot)
+            inserted = lifecycle.host(change).find_running_card(slot)
             initialised = dataclasses.replace(inserted.device, initialised=True)
             lifecycle.keep(change, slot, dataclasses.replace(inserted, device=initialised))
             step = cards.information(self.address(slot), initialised, lifecycle.host(change).seat(slot))
@@ -281,7 +281,10 @@ class SysfsTree:
         """
         with self._changing() as change:
             conditions.stack_interface(
-                change, lifecycle.host(change).running(slot), lifecycle.host(change).seat(slot), name
+                change,
+                lifecycle.host(change).find_running_card(slot),
+                lifecycle.host(change).seat(slot),
+                name,
             )
 
     # --- CXL regions ---

@@ -95,7 +95,7 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
         await cluster.allocate(place, pool="rack/e1")
         if accident == "the controller ends":
             await until(cluster.attachments, bool)
-            await waiting.eventually(lambda: service.tree.below(places.TASKS))
+            await waiting.eventually(lambda: service.tree.list_members(places.TASKS))
             await cluster.stop()
             cluster.start(leader_election=False)
         await cluster.attached(place)

@@ -114,7 +114,7 @@ def spoil(path, chance):
 
 def test_directories_that_vanish_while_they_are_read_leave_out_what_was_in_them(tmp_path):
     tree = sysfs.build("switch-node", tmp_path / "sys")
-    cards = tree.attached()
+    cards = tree.list_attached_cards()
     over = threading.Event()
 
     def plug():

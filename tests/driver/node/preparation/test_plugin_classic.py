@@ -50,8 +50,8 @@ class Node:
     async def wait_until_connected(self, agent, *instances):
         wanted = [str(where.service) for where in instances]
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while agent.plugins.connected() != wanted:
-                await agent.plugins.changed()
+            while agent.plugins.list_connected_endpoints() != wanted:
+                await agent.plugins.wait_for_change()
 
     async def pod(self, name, device):
         """Create a scheduled pod whose claim has that device attached here; return the claim's uid."""

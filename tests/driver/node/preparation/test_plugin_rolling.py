@@ -84,8 +84,8 @@ async def wait_until_connected(agent, *instances):
     """Return once exactly these are connected, the oldest first."""
     wanted = [str(where.service) for where in instances]
     async with asyncio.timeout(DEADLINE_SECONDS):
-        while agent.plugins.connected() != wanted:
-            await agent.plugins.changed()
+        while agent.plugins.list_connected_endpoints() != wanted:
+            await agent.plugins.wait_for_change()
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ class Scheduler:
             self._bound[pod.key] = pod.metadata.uid
             self._backlog.end(pod.key)
             log.info("pod bound", extra={"pod": pod.full_name, "node": placement.node})
-            await self._reporter.scheduled(pod, placement.node)
+            await self._reporter.report_scheduled(pod, placement.node)
         finally:
             self._ledger.end(placement)
 
@@ -175,7 +175,7 @@ class Scheduler:
     async def _report(self, pod: documents.Document, code: str, reason: str) -> None:
         stored = self._pods.get(pod.metadata.name, pod.metadata.namespace)
         if stored is not None and stored.metadata.uid == pod.metadata.uid:
-            await self._reporter.failed(stored, code, reason)
+            await self._reporter.report_failure(stored, code, reason)
 
     def _uses(self, pod: documents.Document) -> tuple[list[plan.Use], str]:
         uses = []
