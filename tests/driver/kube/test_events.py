@@ -57,8 +57,8 @@ async def stored(api, times=1):
 
 async def test_an_event_stands_at_its_claim_with_who_and_why(tmp_path):
     async with recording(tmp_path) as (_, api, recorder):
-        recorder.warning(CLAIM, reason="DeviceLost", message="it is gone")
-        recorder.normal(CLAIM, reason="DeviceReady", message="it is here")
+        recorder.record_warning(CLAIM, reason="DeviceLost", message="it is gone")
+        recorder.record_normal(CLAIM, reason="DeviceReady", message="it is here")
         by_reason = {event["reason"]: event for event in await stored(api, 2)}
     assert {reason: event["type"] for reason, event in by_reason.items()} == {
         "DeviceLost": "Warning",
@@ -90,8 +90,8 @@ async def test_an_event_of_an_attachment_refers_to_its_claim_and_a_local_device_
 
 async def test_without_a_claim_there_is_no_event(tmp_path):
     async with recording(tmp_path) as (server, api, recorder):
-        recorder.warning(None, reason="DeviceLost", message="m")
-        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        recorder.record_warning(None, reason="DeviceLost", message="m")
+        recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
         await stored(api)
         assert server.writes.count(resource="events") == 1
 
@@ -99,7 +99,7 @@ async def test_without_a_claim_there_is_no_event(tmp_path):
 async def test_what_is_too_long_is_cut_to_what_the_api_server_takes(tmp_path):
     long = attachments.ClaimReference(namespace="default", name="a" * 199 + "-" + "b" * 53, uid="u1")
     async with recording(tmp_path, instance="n" * 253) as (_, api, recorder):
-        recorder.warning(long, reason="R" * 200, message="ä" * 1000)
+        recorder.record_warning(long, reason="R" * 200, message="ä" * 1000)
         (event,) = await stored(api)
     assert len(event["note"].encode()) == 1024
     assert len(event["reportingInstance"]) == len(event["reason"]) == 128
@@ -109,12 +109,12 @@ async def test_what_is_too_long_is_cut_to_what_the_api_server_takes(tmp_path):
 async def test_a_recorder_without_permission_goes_on_and_fails_no_caller(tmp_path, caplog):
     caplog.set_level("INFO", logger=events.__name__)
     async with recording(tmp_path, "powerless") as (_, api, recorder):
-        recorder.warning(CLAIM, reason="TooEarly", message="m")
+        recorder.record_warning(CLAIM, reason="TooEarly", message="m")
         async with asyncio.timeout(120):
             while not caplog.records:  # noqa: ASYNC110 - the log has no event to wait for
                 await asyncio.sleep(0.01)
         await allow_everything(api, "powerless")
-        recorder.warning(CLAIM, reason="Allowed", message="m")
+        recorder.record_warning(CLAIM, reason="Allowed", message="m")
         assert [event["reason"] for event in await stored(api)] == ["Allowed"]
 
 
@@ -126,7 +126,7 @@ async def test_a_queue_that_is_full_drops_the_newest_counts_and_logs_it_once(mon
     async with client.connecting(connection) as api:
         recorder = events.Recorder(api, controller="c", instance="i")
         for number in range(10):
-            recorder.normal(CLAIM, reason=f"R{number}", message="m")
+            recorder.record_normal(CLAIM, reason=f"R{number}", message="m")
     assert recorder.dropped == 7
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
@@ -164,7 +164,7 @@ async def record(api, recorder, times, **words):
     before = total_of((await api.list_all(kinds.EVENT, into=dict)).items)
     for number in range(times):
         reported = {key: word.format(number) for key, word in words.items()}
-        recorder.warning(CLAIM, **reported)
+        recorder.record_warning(CLAIM, **reported)
         listed = await counted(api, lambda value, number=number: total_of(value) == before + number + 1)
     return listed
 
@@ -175,10 +175,10 @@ async def test_the_same_again_is_counted_by_the_first_event(tmp_path):
         assert event["series"]["count"] == 5
         assert event["series"]["lastObservedTime"] > event["eventTime"]
         assert server.writes.count(resource="events") == 5
-        recorder.warning(CLAIM, reason="DeviceGone", message="it is gone")
-        recorder.normal(CLAIM, reason="DeviceLost", message="it is gone")
+        recorder.record_warning(CLAIM, reason="DeviceGone", message="it is gone")
+        recorder.record_normal(CLAIM, reason="DeviceLost", message="it is gone")
         other = attachments.ClaimReference(namespace="default", name="c1", uid="u2")
-        recorder.warning(other, reason="DeviceLost", message="it is gone")
+        recorder.record_warning(other, reason="DeviceLost", message="it is gone")
         listed = await counted(api, lambda value: len(value) == 4)
     assert sorted(map(count_of, listed)) == [1, 1, 1, 5], (
         "another reason, type or object has an Event of its own"
@@ -188,7 +188,7 @@ async def test_the_same_again_is_counted_by_the_first_event(tmp_path):
 async def test_what_comes_while_the_first_is_on_its_way_costs_no_request_of_its_own(tmp_path):
     async with recording(tmp_path) as (server, api, recorder):
         for _ in range(500):
-            recorder.warning(CLAIM, reason="DeviceLost", message="it is gone")
+            recorder.record_warning(CLAIM, reason="DeviceLost", message="it is gone")
         (event,) = await counted(api, lambda value: total_of(value) == 500)
         assert server.writes.count(resource="events") == 1
         assert recorder.dropped == 0
@@ -209,19 +209,19 @@ async def test_an_object_costs_25_requests_and_then_one_in_five_minutes(tmp_path
     clock = Clock()
     async with recording(tmp_path, clock=clock) as (server, api, recorder):
         await record(api, recorder, events.BURST, reason="DeviceLost", message="m")
-        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
         # Of another object, which has a budget of its own: what was queued before it is done.
         other = attachments.ClaimReference(namespace="default", name="c2", uid="u2")
-        recorder.warning(other, reason="DeviceLost", message="m")
+        recorder.record_warning(other, reason="DeviceLost", message="m")
         await counted(api, lambda value: len(value) == 2)
         assert server.writes.count(resource="events") == events.BURST + 1
         clock.now += events.REFILL_SECONDS
-        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
         await counted(api, lambda value: total_of(value) == events.BURST + 2 + 1)
         assert server.writes.count(resource="events") == events.BURST + 2
         assert recorder.dropped == 0
-        recorder.warning(CLAIM, reason="DeviceGone", message="m")
-        recorder.warning(other, reason="DeviceGone", message="m")
+        recorder.record_warning(CLAIM, reason="DeviceGone", message="m")
+        recorder.record_warning(other, reason="DeviceGone", message="m")
         listed = await counted(api, lambda value: len(value) == 3)
         assert recorder.dropped == 1
     assert {event["regarding"]["name"] for event in listed if event["reason"] == "DeviceGone"} == {"c2"}
@@ -240,7 +240,7 @@ async def test_a_series_whose_event_has_expired_goes_on_in_a_new_one(tmp_path):
     async with recording(tmp_path) as (_, api, recorder):
         (event,) = await record(api, recorder, 3, reason="DeviceLost", message="m")
         await api.delete(kinds.EVENT, event["metadata"]["name"], namespace="default")
-        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
         (again,) = await counted(api, bool)
     assert again["metadata"]["name"] != event["metadata"]["name"]
     assert count_of(again) == 4
@@ -251,8 +251,8 @@ async def test_what_is_remembered_of_objects_is_bounded(monkeypatch):
     recorder = events.Recorder(None, controller="c", instance="i")
     for number in range(200):
         claim = attachments.ClaimReference(namespace="default", name=f"c{number}", uid="u")
-        recorder.warning(claim, reason="R", message="m")
-        recorder.warning(CLAIM, reason=f"R{number}", message="m")
+        recorder.record_warning(claim, reason="R", message="m")
+        recorder.record_warning(CLAIM, reason=f"R{number}", message="m")
     assert len(recorder._objects) == 10
     assert max(len(regarded.series) for regarded in recorder._objects.values()) == events.SERIES_MAX
 

@@ -127,11 +127,11 @@ class Recorder:
         self._full = False
         self.dropped = 0
 
-    def normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
+    def record_normal(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
         """Record that something about a claim went as it should; without a claim, record nothing."""
         self._claim(claim, NORMAL, reason, message)
 
-    def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
+    def record_warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
         """Record that something about a claim needs attention; without a claim, record nothing."""
         self._claim(claim, WARNING, reason, message)
 

@@ -227,7 +227,9 @@ class _Node:
         attachment = self._own.get(name)
         if attachment is not None:
             self._recorder.record_unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
-            self._recorder.warning(attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure)
+            self._recorder.record_warning(
+                attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure
+            )
 
     async def _follow_neighbours(self) -> None:
         await self._served.modern.wait()

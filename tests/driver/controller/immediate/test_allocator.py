@@ -207,11 +207,11 @@ class World:
         status = msgspec.structs.replace(claim.status, devices=(reports,))
         self.change(msgspec.structs.replace(claim, status=status))
 
-    def normal(self, claim, *, reason, message):
+    def record_normal(self, claim, *, reason, message):
         self.events.append((claim.name, reason))
         self.messages.append(message)
 
-    warning = normal
+    record_warning = record_normal
 
     async def has(self, name="c"):
         return self.given().get(name)

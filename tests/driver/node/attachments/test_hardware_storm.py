@@ -163,8 +163,8 @@ class Node:
         self.woken, self.due = set(self.stored), {}
         self.rounds = 0
         silent = types.SimpleNamespace(
-            normal=_do_nothing,
-            warning=_do_nothing,
+            record_normal=_do_nothing,
+            record_warning=_do_nothing,
             attachment_normal=_do_nothing,
             attachment_warning=_do_nothing,
         )

@@ -58,7 +58,7 @@ class Recorder:
     def __init__(self):
         self.reasons = []
 
-    def normal(self, _, *, reason, message):
+    def record_normal(self, _, *, reason, message):
         del message
         self.reasons.append(reason)
 
@@ -66,7 +66,7 @@ class Recorder:
         """Record nothing: a local device has no DeviceAttachment."""
         assert attachment.spec.is_local
 
-    warning, attachment_warning = normal, attachment_normal
+    record_warning, attachment_warning = record_normal, attachment_normal
 
 
 class Clean:

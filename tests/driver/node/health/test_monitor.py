@@ -252,10 +252,10 @@ class Recorder:
     def __init__(self):
         self.events = []
 
-    def normal(self, claim, *, reason, message):
+    def record_normal(self, claim, *, reason, message):
         self.events.append((claim.name, "Normal", reason, message))
 
-    def warning(self, claim, *, reason, message):
+    def record_warning(self, claim, *, reason, message):
         self.events.append((claim.name, "Warning", reason, message))
 
     def attachment_normal(self, _, *, reason, message):

@@ -108,7 +108,7 @@ class Recorder:
     def __init__(self):
         self.events = []
 
-    def warning(self, claim, *, reason, message):
+    def record_warning(self, claim, *, reason, message):
         self.events.append((claim.uid, reason, message))
 
 

@@ -154,7 +154,7 @@ class Recorder:
     def __init__(self):
         self.events = []
 
-    def warning(self, claim, *, reason, message):
+    def record_warning(self, claim, *, reason, message):
         self.events.append((claim.name, claim.uid, reason, message))
 
     @property

@@ -393,7 +393,7 @@ def emit(
     metadata = claim.metadata
     reference = attachments.ClaimReference(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid)
     text = f"{key.device} of fabric {key.fabric}: {message}"
-    (recorder.warning if warning else recorder.normal)(reference, reason=reason, message=text)
+    (recorder.record_warning if warning else recorder.record_normal)(reference, reason=reason, message=text)
     recorder.tell_pods(claim, warning=warning, reason=reason, message=text)
     if (
         attachment is not None

@@ -84,7 +84,7 @@ class Executor:
             "classic-claims",
             actions.subject(step),
             extra=lambda: {"step": type(step).__name__},
-            report=lambda failure: cluster.recorder.warning(
+            report=lambda failure: cluster.recorder.record_warning(
                 None if isinstance(step, actions.Answer) else claim_watch.reference(step.claim),
                 reason=reasons.UNEXPECTED_ERROR,
                 message=failure,
@@ -251,7 +251,7 @@ class _Subject:
     ) -> None:
         """Record an Event on the claim, and on the pods that use it or wait for it."""
         recorder = self._context.cluster.recorder
-        (recorder.warning if warning else recorder.normal)(
+        (recorder.record_warning if warning else recorder.record_normal)(
             claim_watch.reference(claim), reason=reason, message=message
         )
         consumers = claim.reserved_for if pod is None else (pod,)

@@ -331,7 +331,7 @@ class Allocator:
         regarding = attachments.ClaimReference(
             namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid
         )
-        record = self.cluster.recorder.warning if warning else self.cluster.recorder.normal
+        record = self.cluster.recorder.record_warning if warning else self.cluster.recorder.record_normal
         record(regarding, reason=reason, message=message)
 
 

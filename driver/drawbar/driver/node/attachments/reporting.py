@@ -110,7 +110,7 @@ class Reporter:
             else None
         )
         if claim is not None:
-            self.recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_READY, message=message)
+            self.recorder.record_normal(attachment.spec.claim, reason=reasons.DEVICE_READY, message=message)
             self.recorder.tell_pods(claim, warning=False, reason=reasons.DEVICE_READY, message=message)
         if claim is not None or not attachment.holds(attachments.VISIBLE):
             self.recorder.attachment_normal(attachment, reason=reasons.DEVICE_READY, message=message)
@@ -138,7 +138,7 @@ class Reporter:
             message = f"hook {request.hook}{what} makes {device} ready, {within}"
         else:
             message = f"bitstream {request.bitstream} is loaded into {device}, {within}"
-        self.recorder.normal(attachment.spec.claim, reason=reasons.INITIALISING, message=message)
+        self.recorder.record_normal(attachment.spec.claim, reason=reasons.INITIALISING, message=message)
         self.recorder.attachment_normal(attachment, reason=reasons.INITIALISING, message=message)
         log.info(message, extra={"attachment": attachment.metadata.name})
 
@@ -151,7 +151,7 @@ class Reporter:
         )
         await self._apply(attachment, build_apply(attachment, fresh=fresh, phase=FAILED))
         log.warning(message, extra={"attachment": attachment.metadata.name, "reason": reason})
-        self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+        self.recorder.record_warning(attachment.spec.claim, reason=reason, message=message)
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
     async def report_to_claim(
@@ -197,7 +197,7 @@ class Reporter:
             self.recorder.attachment_normal(attachment, reason=reason, message=message)
             return
         log.warning("a device cannot be given back: %s", message, extra=extra)
-        self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+        self.recorder.record_warning(attachment.spec.claim, reason=reason, message=message)
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
     async def exclusive(
@@ -220,7 +220,7 @@ class Reporter:
             self.recorder.attachment_normal(attachment, reason=reason, message=message)
             return
         log.warning(message, extra=extra)
-        self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+        self.recorder.record_warning(attachment.spec.claim, reason=reason, message=message)
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
     async def report_release(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:

@@ -72,7 +72,7 @@ class AttachedDevices:
         if verdict.status is verdicts.Status.UNHEALTHY:
             self._unhealthy.add(name)
             if self._acting():
-                self._recorder.warning(
+                self._recorder.record_warning(
                     attachment.spec.claim, reason=reasons.DEVICE_UNHEALTHY, message=verdict.message
                 )
                 self._recorder.attachment_warning(
@@ -82,7 +82,9 @@ class AttachedDevices:
             self._unhealthy.discard(name)
             message = f"device {name.device} is healthy again"
             if self._acting():
-                self._recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_HEALTHY, message=message)
+                self._recorder.record_normal(
+                    attachment.spec.claim, reason=reasons.DEVICE_HEALTHY, message=message
+                )
                 self._recorder.attachment_normal(attachment, reason=reasons.DEVICE_HEALTHY, message=message)
 
 

@@ -138,7 +138,7 @@ class TimedPreparation:
 
         def report(failure: str) -> None:
             if self._recorder is not None:
-                self._recorder.warning(reference, reason=reasons.UNEXPECTED_ERROR, message=failure)
+                self._recorder.record_warning(reference, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
         return self._metrics.contained.attempt(
             "kubelet",

@@ -49,7 +49,7 @@ LOOK_SECONDS = 0.5
 class Recorder(Protocol):
     """A recorder of Events, such as `kube.events.Recorder`."""
 
-    def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
+    def record_warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
         """Emit a warning Event on the claim."""
         ...
 
@@ -87,7 +87,7 @@ class Complaints:
         if len(self._told) > CLAIMS_LIMIT:
             self._told.popitem(last=False)
         reference = attachments.ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
-        self._recorder.warning(reference, reason=reason, message=str(error))
+        self._recorder.record_warning(reference, reason=reason, message=str(error))
 
     def forget(self, uid: str) -> None:
         """Forget the claim's last Event, because the claim was prepared or unprepared."""
