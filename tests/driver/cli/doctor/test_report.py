@@ -269,7 +269,7 @@ def test_what_the_doctor_reports_of_a_node(changes, expected):
 
 
 FINDINGS = (
-    findings.ok(Check.SERVER_VERSION, "API server x", "is Kubernetes v1.36.2"),
+    findings.make_ok(Check.SERVER_VERSION, "API server x", "is Kubernetes v1.36.2"),
     Finding(
         check=Check.NODES_KUBELET,
         severity=Severity.ERROR,
@@ -307,7 +307,7 @@ def test_the_url_of_each_check_is_a_place_of_the_page():
     anchors = re.findall(r'<a id="([\w.-]+)"></a>', page)
     assert sorted(anchors) == sorted(check.value for check in Check)
     for check in Check:
-        finding = findings.ok(check, "s", "m")
+        finding = findings.make_ok(check, "s", "m")
         assert report.url(finding).rpartition("#")[2] in anchors
 
 

@@ -125,7 +125,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
 
 
-def unread(check: Check, lost: Unread) -> Finding:
+def make_unread(check: Check, lost: Unread) -> Finding:
     """Return the finding on something that could not be read."""
     remedy = lost.remedy or "try again; if it stays so, look at the API server's log"
     if lost.permission:
@@ -136,22 +136,22 @@ def unread(check: Check, lost: Unread) -> Finding:
     )
 
 
-def ok(check: Check, subject: str, message: str) -> Finding:
+def make_ok(check: Check, subject: str, message: str) -> Finding:
     """Return a finding that needs no action."""
     return Finding(check=check, severity=Severity.OK, subject=subject, message=message)
 
 
-def error(check: Check, subject: str, message: str, remedy: str) -> Finding:
+def make_error(check: Check, subject: str, message: str, remedy: str) -> Finding:
     """Return an error."""
     return Finding(check=check, severity=Severity.ERROR, subject=subject, message=message, remedy=remedy)
 
 
-def warning(check: Check, subject: str, message: str, remedy: str) -> Finding:
+def make_warning(check: Check, subject: str, message: str, remedy: str) -> Finding:
     """Return a warning."""
     return Finding(check=check, severity=Severity.WARNING, subject=subject, message=message, remedy=remedy)
 
 
-def note(check: Check, subject: str, message: str, remedy: str) -> Finding:
+def make_note(check: Check, subject: str, message: str, remedy: str) -> Finding:
     """Return a note."""
     return Finding(check=check, severity=Severity.NOTE, subject=subject, message=message, remedy=remedy)
 

@@ -29,7 +29,7 @@ def judge(world: observed.World, claim: observed.Claim) -> Iterator[Finding]:
     results = whole.results(driver)
     if not results:
         others = ", ".join(sorted({result.driver for result in whole.status.allocation.devices.results}))
-        yield findings.note(
+        yield findings.make_note(
             Check.CLAIMS_ALLOCATED,
             subject,
             f"has no device of the driver {driver}" + (f", but of {others}" if others else ""),
@@ -38,7 +38,7 @@ def judge(world: observed.World, claim: observed.Claim) -> Iterator[Finding]:
     listed = [finding for result in results for finding in _judge_result(world, whole, result, subject)]
     yield from listed
     if results and not listed:
-        yield findings.ok(Check.CLAIMS_READY, subject, "its devices are ready")
+        yield findings.make_ok(Check.CLAIMS_READY, subject, "its devices are ready")
 
 
 def _describe_deletion(whole: claims.ResourceClaim | None, claim: observed.Claim, subject: str) -> Finding:
@@ -46,11 +46,11 @@ def _describe_deletion(whole: claims.ResourceClaim | None, claim: observed.Claim
     name, namespace = claim.metadata.name, claim.metadata.namespace
     if not users:
         finalizers = f"kubectl get resourceclaim {name} -n {namespace} -o jsonpath={{.metadata.finalizers}}"
-        return findings.note(
+        return findings.make_note(
             Check.CLAIMS_ALLOCATED, subject, "is being deleted", f"{finalizers} shows what it waits for"
         )
     named = findings.join_names([f"{consumer.resource}/{consumer.name}" for consumer in users])
-    return findings.warning(
+    return findings.make_warning(
         Check.CLAIMS_ALLOCATED,
         subject,
         f"is being deleted, and goes once its users have ended: {named}",
@@ -66,7 +66,7 @@ def _judge_result(
     failed = [meta.find(conditions, name) for name in result.binding_failure_conditions]
     for condition in failed:
         if condition is not None and condition.is_true:
-            yield findings.error(
+            yield findings.make_error(
                 Check.CLAIMS_READY,
                 subject,
                 f"{result.device} failed ({condition.reason}): {condition.message}",
@@ -79,7 +79,7 @@ def _judge_result(
     )
     if missing:
         waits_for = device.waits_for if device is not None else "the controller, to begin the attach"
-        yield findings.warning(
+        yield findings.make_warning(
             Check.CLAIMS_READY,
             subject,
             f"{result.device} is not ready: {missing[0]} is not True yet; it waits for {waits_for or 'its conditions'}",
@@ -91,7 +91,7 @@ def _judge_result(
         and device.attachment == ""
         and "/" in result.pool
     ):
-        yield findings.error(
+        yield findings.make_error(
             Check.CLAIMS_READY,
             subject,
             f"{result.device} was allocated without binding conditions, so it is not attached",
@@ -118,21 +118,21 @@ def _diagnose_unallocated(world: observed.World, claim: observed.Claim, subject:
         pod for pod in world.cluster.pods if pod.metadata.namespace == namespace and name in pod.claim_names
     ]
     if pods and (reason := next((pod.reason for pod in pods if pod.reason), "")):
-        yield findings.warning(
+        yield findings.make_warning(
             Check.CLAIMS_ALLOCATED,
             subject,
             f"is not allocated, though enough devices are free; the scheduler on pod {pods[0].metadata.name}: {reason}",
             f"drawbar status --all shows which nodes the devices reach; kubectl describe pod {pods[0].metadata.name} -n {namespace}",
         )
     elif pods:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.CLAIMS_ALLOCATED,
             subject,
             f"is not allocated: {claim_entries.UNTRIED}",
             f"kubectl describe pod {pods[0].metadata.name} -n {namespace}",
         )
     else:
-        yield findings.note(
+        yield findings.make_note(
             Check.CLAIMS_ALLOCATED,
             subject,
             f"is not allocated: {claim_entries.UNUSED}",
@@ -168,13 +168,13 @@ def _judge_choice(choice: observed.Choice, driver: str, subject: str) -> Finding
     message, remedy = _describe_fault(choice, driver)
     if not message:
         free = len(choice.free)
-        return findings.note(
+        return findings.make_note(
             Check.CLAIMS_ALLOCATED,
             subject,
             f"{about}: {_devices(free)} {'matches and is' if free == 1 else 'match and are'} free",
             f"{links.url('explain.md')} lists what else the scheduler weighs",
         )
-    return findings.error(Check.CLAIMS_ALLOCATED, subject, f"{about}{message}", remedy)
+    return findings.make_error(Check.CLAIMS_ALLOCATED, subject, f"{about}{message}", remedy)
 
 
 def _describe_fault(choice: observed.Choice, driver: str) -> tuple[str, str]:

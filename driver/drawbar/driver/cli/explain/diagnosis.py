@@ -75,7 +75,7 @@ def explain(world: observed.World) -> Explanation:
     """Return the explanation of the object."""
     state = tuple(fabric_state.judge(world)) if world.kind == "fabric" else ()
     listed = list(dict.fromkeys([*state, *_object(world), *_surroundings(world)]))
-    listed += [findings.unread(Check.FABRICS_SERVED, lost) for lost in world.unread]
+    listed += [findings.make_unread(Check.FABRICS_SERVED, lost) for lost in world.unread]
     listed += [_unread(sentence) for sentence in world.cluster.unread]
     wrong = [it for it in listed if it.severity not in (Severity.OK, Severity.NOTE)]
     severities = list(Severity)
@@ -140,7 +140,7 @@ def _object(world: observed.World) -> Iterator[Finding]:
 def _pod(pod: observed.Pod) -> Iterator[Finding]:
     subject = f"pod {pod.metadata.name}"
     if not pod.claim_names:
-        yield findings.note(
+        yield findings.make_note(
             Check.PODS_PLACED,
             subject,
             "names no ResourceClaims, so Drawbar has no part in it",
@@ -148,7 +148,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
         )
     for name, made in pod.claim_names:
         if not made:
-            yield findings.error(
+            yield findings.make_error(
                 Check.PODS_PLACED,
                 subject,
                 f"has no ResourceClaim for {name} yet",
@@ -156,7 +156,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
             )
     placed = meta.find(pod.status.conditions, "PodScheduled")
     if placed is not None and not placed.is_true:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.PODS_PLACED,
             subject,
             f"has no node yet ({placed.reason}): {status.cut_preemption(placed.message)}",
@@ -186,9 +186,9 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
         )
         message = f"is {pod.status.phase}: it {ended}"
         yield (
-            findings.ok(Check.PODS_STARTED, subject, message)
+            findings.make_ok(Check.PODS_STARTED, subject, message)
             if is_well
-            else findings.warning(Check.PODS_STARTED, subject, message, "kubectl logs shows why")
+            else findings.make_warning(Check.PODS_STARTED, subject, message, "kubectl logs shows why")
         )
 
 
@@ -198,7 +198,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
 def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True) -> Iterator[Finding]:
     subject = f"device {device.pool}/{device.name}"
     if not device.published and not device.composite:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.DEVICES_OFFERED,
             subject,
             "is in no ResourceSlice, so no claim can get it",
@@ -228,28 +228,28 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
     message += f", for claim {used}" if used else ""
     message += f", as a member of {device.composite}" if device.composite else ""
     if device.health == "Unhealthy":
-        yield findings.warning(
+        yield findings.make_warning(
             Check.DEVICES_OFFERED,
             subject,
             f"its node finds it ill: {device.health_message or 'no reason is reported'}",
             f"{links.url('reference/findings.md')} explains each finding",
         )
     if device.state == "Failed":
-        yield findings.warning(
+        yield findings.make_warning(
             Check.DEVICES_OFFERED,
             subject,
             f"failed{since}: {device.waits_for or 'no reason is reported'}",
             f"drawbar status device/{device.pool}/{device.name} --watch follows the next try",
         )
     elif device.waits_for:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.DEVICES_OFFERED,
             subject,
             f"{message}; it waits for {device.waits_for}",
             f"drawbar status device/{device.pool}/{device.name} --watch follows it",
         )
     elif is_alone:
-        yield findings.ok(Check.DEVICES_OFFERED, subject, message)
+        yield findings.make_ok(Check.DEVICES_OFFERED, subject, message)
 
 
 def _surroundings(world: observed.World) -> Iterator[Finding]:
@@ -278,7 +278,7 @@ def _recognition(attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
     """Yield the witness by which the node recognised the device, if it did."""
     node = attachment.status.node
     if node is not None and node.recognised_by is not None:
-        yield findings.ok(
+        yield findings.make_ok(
             Check.ATTACHMENTS_VISIBLE,
             f"DeviceAttachment {attachment.metadata.name}",
             f"node {attachment.spec.node_name} recognised it as {node.pci_address}, by {node.recognised_by}",
@@ -303,7 +303,7 @@ def _fabrics(world: observed.World, held: list[attachments.DeviceAttachment]) ->
 def _node(world: observed.World, name: str) -> Iterator[Finding]:
     node, subject = world.nodes.get(name), f"node {name}"
     if node is None:
-        yield findings.error(
+        yield findings.make_error(
             Check.NODES_READY,
             subject,
             "is gone, and a device is attached there, or is to be",
@@ -311,7 +311,7 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
         )
         return
     if not node.ready:
-        yield findings.error(
+        yield findings.make_error(
             Check.NODES_READY,
             subject,
             "is not Ready",
@@ -320,14 +320,14 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
     daemon = world.daemons.get(name)
     if daemon is None:
         if not _is_served(world, node):
-            yield findings.error(
+            yield findings.make_error(
                 Check.NODES_DAEMON,
                 subject,
                 "no pod of the node daemon runs there, so no device is offered there and none becomes ready",
                 f"kubectl label node {name} drawbar.node-restriction.kubernetes.io/host=true lets the DaemonSet cover it",
             )
     elif not daemon.ready:
-        yield findings.error(
+        yield findings.make_error(
             Check.NODES_DAEMON,
             subject,
             f"the pod {daemon.metadata.name} of the node daemon is not ready",
@@ -345,7 +345,7 @@ def _judge_host(world: observed.World, node: core.Node) -> Iterator[Finding]:
     yield from _check_reach(world, node, subject)
     closed = sorted(key for key in node.metadata.labels if key.startswith(names.CLOSED_LABEL_PREFIX))
     if closed:
-        yield findings.note(
+        yield findings.make_note(
             Check.HOSTS_NODE,
             subject,
             f"is closed to some devices, by policy.models or since the fabric manager refused them there: {findings.join_names(closed)}",
@@ -363,20 +363,20 @@ def _judge_access(world: observed.World, fabric: fabrics.Fabric, node: core.Node
     closing = [item for item in listed if name in item.spec.nodes]
     if closing:
         reasons = findings.join_names([item.spec.reason or item.metadata.name for item in closing])
-        return findings.warning(
+        return findings.make_warning(
             Check.HOSTS_NODE,
             subject,
             f"is in maintenance for the Fabric {fabric.metadata.name} ({reasons}), so no further device goes there",
             f"when the work is done: drawbar maintenance off node/{name}",
         )
     if label not in node.metadata.labels:
-        return findings.warning(
+        return findings.make_warning(
             Check.HOSTS_NODE,
             subject,
             f"has no label {label}, so devices of the Fabric {fabric.metadata.name} do not go there",
             f"it is not a host of that fabric ({links.url('fabrics.md')}), its host has no free port, or its node daemon is silent: drawbar fabric hosts {fabric.metadata.name}",
         )
-    return findings.ok(
+    return findings.make_ok(
         Check.HOSTS_NODE, subject, f"the Fabric {fabric.metadata.name} reaches it and has a free port there"
     )
 
@@ -404,7 +404,7 @@ def _check_reach(world: observed.World, node: core.Node, subject: str) -> Iterat
         is_host = names.node_label(name) in node.metadata.labels
         reaches_some = any(names.is_reach_label(label, name) for label in node.metadata.labels)
         if fabric.status.reach_groups and is_host and not reaches_some:
-            yield findings.warning(
+            yield findings.make_warning(
                 Check.HOSTS_NODE,
                 subject,
                 f"is in no reachability group of the devices of the Fabric {name}, so none of these goes there",
@@ -419,7 +419,7 @@ def _events(world: observed.World) -> Iterator[Finding]:
     }
     latest = sorted(newest.values(), key=lambda event: event.at, reverse=True)
     for event in latest[:EVENTS]:
-        yield findings.note(
+        yield findings.make_note(
             Check.PODS_STARTED if event.regarding.kind == "Pod" else Check.CLAIMS_READY,
             f"Event {event.reason}",
             f"{views.age(event.at, world.now)} ago on {event.regarding.kind} {event.regarding.name}: {event.note}",

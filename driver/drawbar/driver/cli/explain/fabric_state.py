@@ -29,7 +29,7 @@ def judge(world: observed.World) -> Iterator[Finding]:
         world.name, fabric, {"": world.devices}, is_listed="fabrics" not in world.cluster.unlisted
     )
     if shown.state == fabric_entries.CONNECTED:
-        yield findings.ok(
+        yield findings.make_ok(
             Check.FABRICS_CONNECTED, subject, f"is connected, with {len(world.devices)} devices"
         )
         return
@@ -37,7 +37,7 @@ def judge(world: observed.World) -> Iterator[Finding]:
     if shown.state in _OF_NO_CONDITION or not troubles:
         about = f": {shown.message}" if shown.message else ""
         step = _STEPS.get(shown.state) or _unblock(world.devices)
-        yield findings.warning(
+        yield findings.make_warning(
             Check.FABRICS_DEGRADED, subject, f"is {shown.state}{about}", step.format(name=world.name)
         )
     for trouble in troubles:

@@ -22,7 +22,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         subject = f"ServiceAccount {cluster.where.namespace}/{account}"
         exists = cluster.accounts[account]
         if isinstance(exists, Unread):
-            yield findings.unread(Check.ACCESS_ACCOUNT, exists)
+            yield findings.make_unread(Check.ACCESS_ACCOUNT, exists)
         elif not exists:
             yield _absent(cluster, daemon, subject)
             continue
@@ -32,7 +32,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
-    return findings.error(
+    return findings.make_error(
         Check.ACCESS_ACCOUNT,
         subject,
         f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
@@ -45,7 +45,7 @@ def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Ite
     asked = [answer for answer in answers if answer.permission.daemon is daemon]
     for lost in {answer.what: answer for answer in cluster.access if isinstance(answer, Unread)}.values():
         if lost.what.startswith(f"{daemon}'s"):
-            yield findings.unread(Check.ACCESS_PERMISSION, lost)
+            yield findings.make_unread(Check.ACCESS_PERMISSION, lost)
     missing: dict[str, list[Permission]] = {}
     for answer in asked:
         if not answer.allowed:
@@ -53,18 +53,18 @@ def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Ite
     for rule, permissions in missing.items():
         yield _build_missing_right(cluster, daemon, subject, rule, permissions)
     if asked and not missing:
-        yield findings.ok(Check.ACCESS_PERMISSION, subject, f"has all {len(asked)} permissions")
+        yield findings.make_ok(Check.ACCESS_PERMISSION, subject, f"has all {len(asked)} permissions")
 
 
 def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator[Finding]:
     """Yield the outcome of the daemon's trial writes, which roles, admission policies, webhooks and CRDs all decide on."""
     for lost in {trial.what: trial for trial in cluster.trials if isinstance(trial, Unread)}.values():
         if lost.what.startswith(f"{daemon}'s"):
-            yield findings.unread(Check.ACCESS_WRITES, lost)
+            yield findings.make_unread(Check.ACCESS_WRITES, lost)
     trials = [trial for trial in cluster.trials if not isinstance(trial, Unread) and trial.daemon is daemon]
     for trial in trials:
         if trial.refused:
-            yield findings.error(
+            yield findings.make_error(
                 Check.ACCESS_WRITES,
                 subject,
                 f"the API server refuses {trial.what}, tried as this account by a dry run: {trial.refused}",
@@ -72,7 +72,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
             )
     untried = [trial.what for trial in trials if not trial.tried]
     if untried:
-        yield findings.note(
+        yield findings.make_note(
             Check.ACCESS_WRITES,
             subject,
             f"could not be tried by a dry run: {findings.join_names(untried)}",
@@ -83,14 +83,16 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
         )
     accepted = [trial.what for trial in trials if trial.tried and not trial.refused]
     if accepted and len(accepted) == len(trials):
-        yield findings.ok(Check.ACCESS_WRITES, subject, f"may write, by a dry run: {', '.join(accepted)}")
+        yield findings.make_ok(
+            Check.ACCESS_WRITES, subject, f"may write, by a dry run: {', '.join(accepted)}"
+        )
 
 
 def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
     """Return the finding on the admission policies that limit the account to its own objects, as roles cannot."""
     for lost in (cluster.policies, cluster.bindings):
         if isinstance(lost, Unread):
-            return findings.unread(Check.ACCESS_POLICIES, lost)
+            return findings.make_unread(Check.ACCESS_POLICIES, lost)
     in_force = {
         binding.spec.policy_name
         for binding in observed.get_objects(cluster.bindings)
@@ -104,7 +106,7 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
     }
     idle = sorted(about - in_force)
     if about and not idle:
-        return findings.ok(
+        return findings.make_ok(
             Check.ACCESS_POLICIES, subject, f"is pinned to its own objects by {len(about)} policies"
         )
     what = (
@@ -112,7 +114,7 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
         if idle
         else "no admission policy is about it"
     )
-    return findings.warning(
+    return findings.make_warning(
         Check.ACCESS_POLICIES,
         subject,
         f"{what}, so its token may write objects of other nodes or drivers as far as its roles go",

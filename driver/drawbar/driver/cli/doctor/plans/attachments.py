@@ -38,7 +38,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     """Yield the findings on attachments; only the first of them have one each."""
     all_attachments = cluster.attachments
     if isinstance(all_attachments, Unread):
-        yield findings.unread(Check.ATTACHMENTS_ATTACH, all_attachments)
+        yield findings.make_unread(Check.ATTACHMENTS_ATTACH, all_attachments)
         return
     world = World(
         now=cluster.now,
@@ -65,7 +65,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
             remedy="kubectl get deviceattachments shows phase and error of each",
         )
     if not problems:
-        yield findings.ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
+        yield findings.make_ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
 
 
 def judge_attachment(
@@ -78,10 +78,10 @@ def judge_attachment(
             f"its Fabric {attachment.spec.fabric} does not exist, so no controller can detach the device"
         )
         remedy = "create the Fabric again, as it was, and then delete the DeviceAttachment"
-        yield findings.error(Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, remedy)
+        yield findings.make_error(Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, remedy)
     elif fabric is not None and fabric.spec.driver != attachment.spec.driver:
         message = f"names the driver {attachment.spec.driver}, and its Fabric {fabric.spec.driver}: no controller serves it"
-        yield findings.error(
+        yield findings.make_error(
             Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, "delete it: it blocks its device"
         )
     elif attachment.spec.driver == driver:
@@ -95,7 +95,7 @@ def judge_attachment(
 def _check_departure(world: World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
     refused = meta.find(attachment.status.conditions, attachments.DETACHED)
     if refused is not None and not refused.is_true:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.ATTACHMENTS_DETACH,
             _subject(attachment),
             f"is not detached yet ({refused.reason}): {refused.message}",
@@ -118,7 +118,7 @@ def _check_departure(world: World, attachment: attachments.DeviceAttachment) -> 
     else:
         message = f"{since}, and the node daemon of {node} is silent"
         remedy = f"does it run there? where the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
-    yield findings.error(Check.ATTACHMENTS_DETACH, _subject(attachment), message, remedy)
+    yield findings.make_error(Check.ATTACHMENTS_DETACH, _subject(attachment), message, remedy)
 
 
 def _check_arrival(
@@ -126,7 +126,7 @@ def _check_arrival(
 ) -> Iterator[Finding]:
     status, node = attachment.status, attachment.spec.node_name
     if status.error is not None:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.ATTACHMENTS_FAILED,
             _subject(attachment),
             f"has failed ({status.error.reason}): {status.error.message}",
@@ -135,7 +135,7 @@ def _check_arrival(
     elif not attachment.holds(attachments.ATTACHED):
         yield from _check_attach(world, attachment, fabric)
     elif (contradiction := outcomes.contradiction(attachment)) is not None:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is attached by its record, and {contradiction.message}",
@@ -147,7 +147,7 @@ def _check_arrival(
         if seconds > VISIBLE_SECONDS + MARGIN_SECONDS:
             yield _invisible(attachment, seconds)
     elif status.node is not None and status.node.unhealthy:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.ATTACHMENTS_HEALTH,
             _subject(attachment),
             f"node {node} finds the device ill: {status.node.health_message}",
@@ -160,7 +160,7 @@ def _check_attach(
 ) -> Iterator[Finding]:
     condition = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if condition is not None and not condition.is_true:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is not attached yet ({condition.reason}): {condition.message}",
@@ -169,7 +169,7 @@ def _check_attach(
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, attachment.metadata.creation_timestamp)
     if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:
-        yield findings.error(
+        yield findings.make_error(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is being attached to node {attachment.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
@@ -181,13 +181,13 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
     visible, node = meta.find(attachment.status.conditions, attachments.VISIBLE), attachment.spec.node_name
     state = f"is attached since {seconds:.0f} s and not ready on node {node}"
     if visible is None:
-        return findings.error(
+        return findings.make_error(
             Check.ATTACHMENTS_VISIBLE,
             _subject(attachment),
             f"{state}, whose node daemon is silent",
             "does the node daemon run there? on the node, drawbar doctor --node",
         )
-    return findings.error(
+    return findings.make_error(
         Check.ATTACHMENTS_VISIBLE,
         _subject(attachment),
         f"{state} ({visible.reason}): {visible.message}",

@@ -43,7 +43,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
     lease, where = cluster.lease, cluster.where
     subject = f"Lease {where.namespace}/{where.lease}"
     if isinstance(lease, Unread):
-        return findings.unread(Check.CONTROLLER_LEADER, lease)
+        return findings.make_unread(Check.CONTROLLER_LEADER, lease)
     remedy = f"look at the state and log of the controller's pods in namespace {where.namespace}"
     if lease is None or not lease.spec.holder_identity:
         never = (
@@ -51,7 +51,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
             if lease is None
             else "has no holder: no controller leads"
         )
-        return findings.error(
+        return findings.make_error(
             Check.CONTROLLER_LEADER, subject, f"{never}; without one, nothing is attached or detached", remedy
         )
     renewed = meta.moment(lease.metadata.renewal_written) or meta.moment(lease.spec.renew_time)
@@ -62,22 +62,22 @@ def _leader(cluster: observed.Cluster) -> Finding:
         message = (
             f"was last renewed {renewal} by {holder}: no controller leads, so nothing is attached or detached"
         )
-        return findings.error(Check.CONTROLLER_LEADER, subject, message, remedy)
-    return findings.ok(Check.CONTROLLER_LEADER, subject, f"{holder} leads")
+        return findings.make_error(Check.CONTROLLER_LEADER, subject, message, remedy)
+    return findings.make_ok(Check.CONTROLLER_LEADER, subject, f"{holder} leads")
 
 
 def here(clock: observed.Clock) -> Finding:
     """Return the finding on our own clock, compared with the API server's."""
     least, most = clock.ahead_seconds
     if clock.date is None:
-        return findings.unread(
+        return findings.make_unread(
             Check.CLOCKS_HERE, Unread(what="the clock of this machine", why="the answer has no Date header")
         )
     nearest = max(least, min(0.0, most))
     subject = "the clock of this machine"
     if abs(nearest) <= SKEW_SECONDS:
-        return findings.ok(Check.CLOCKS_HERE, subject, "agrees with the API server's")
-    return findings.warning(
+        return findings.make_ok(Check.CLOCKS_HERE, subject, "agrees with the API server's")
+    return findings.make_warning(
         Check.CLOCKS_HERE,
         subject,
         f"is {_apart(nearest)} the API server's; it matters if a daemon runs here",
@@ -91,7 +91,7 @@ def _controller(lease: observed.Lease) -> Iterator[Finding]:
         return
     subject = f"the clock of {lease.spec.holder_identity or 'the last leader'}"
     if abs(skew) <= SKEW_SECONDS:
-        yield findings.ok(Check.CLOCKS_CONTROLLER, subject, "agrees with the API server's")
+        yield findings.make_ok(Check.CLOCKS_CONTROLLER, subject, "agrees with the API server's")
         return
     what = "it gives claims up early" if skew > 0 else "it may give claims up after the scheduler already has"
     yield Finding(
@@ -106,7 +106,7 @@ def _controller(lease: observed.Lease) -> Iterator[Finding]:
 def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
     leases = cluster.node_leases
     if isinstance(leases, Unread):
-        yield findings.unread(Check.CLOCKS_NODE, leases)
+        yield findings.make_unread(Check.CLOCKS_NODE, leases)
         return
     measured = [
         _Skew(lease.metadata.name, skew)
@@ -135,7 +135,7 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
             remedy=_SYNCHRONISE,
         )
     if measured and not off:
-        yield findings.ok(
+        yield findings.make_ok(
             Check.CLOCKS_NODE, f"the clocks of {len(measured)} nodes", "agree with the API server's"
         )
 

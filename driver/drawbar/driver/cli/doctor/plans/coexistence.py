@@ -28,15 +28,15 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         condition = _find_double_offer(attachment)
         assert condition is not None
         subject = f"attachment {attachment.metadata.name}"
-        yield findings.error(Check.ATTACHMENTS_EXCLUSIVE, subject, condition.message, _REMEDY)
+        yield findings.make_error(Check.ATTACHMENTS_EXCLUSIVE, subject, condition.message, _REMEDY)
     if len(doubled) > NAMED_MAX:
         subject, message = (
             "attachments",
             f"{len(doubled) - NAMED_MAX} more devices are offered by another driver, too",
         )
-        yield findings.error(Check.ATTACHMENTS_EXCLUSIVE, subject, message, _REMEDY)
+        yield findings.make_error(Check.ATTACHMENTS_EXCLUSIVE, subject, message, _REMEDY)
     if isinstance(cluster.resources, Unread):
-        yield findings.unread(Check.ATTACHMENTS_EXCLUSIVE, cluster.resources)
+        yield findings.make_unread(Check.ATTACHMENTS_EXCLUSIVE, cluster.resources)
     yield from _warn_of_plugins(cluster, ours)
     yield from _note_left_out(cluster)
 
@@ -45,7 +45,7 @@ def describe_left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut
     """Return the finding on the devices that a node leaves to other components; there is at least one."""
     more = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
     message = f"{devices[0].device}{more} not offered: {devices[0].reason}"
-    return findings.note(check, subject, message, _LEFT)
+    return findings.make_note(check, subject, message, _LEFT)
 
 
 def _find_double_offer(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
@@ -71,7 +71,7 @@ def _warn_of_plugins(
             f"a device plugin has registered {resource}, and {number} attached devices are of that kind: it may hand them out, too, "
             "once it starts again"
         )
-        yield findings.warning(
+        yield findings.make_warning(
             Check.ATTACHMENTS_EXCLUSIVE,
             f"node {node}",
             message,
@@ -98,4 +98,6 @@ def _note_left_out(cluster: observed.Cluster) -> Iterator[Finding]:
         yield describe_left_out(f"node {node}", Check.NODES_LEFT_OUT, devices)
     if len(named) > NAMED_MAX:
         subject = findings.join_names([node for node, _ in named[NAMED_MAX:]])
-        yield findings.note(Check.NODES_LEFT_OUT, subject, "leave devices to other components as well", _LEFT)
+        yield findings.make_note(
+            Check.NODES_LEFT_OUT, subject, "leave devices to other components as well", _LEFT
+        )

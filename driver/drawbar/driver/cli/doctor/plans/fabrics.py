@@ -26,19 +26,19 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     """Yield the findings on this driver's Fabrics."""
     listed = cluster.fabrics
     if isinstance(listed, Unread):
-        yield findings.unread(Check.FABRICS_SERVED, listed)
+        yield findings.make_unread(Check.FABRICS_SERVED, listed)
         return
     ours = [fabric for fabric in listed if fabric.spec.driver == cluster.where.driver]
     foreign = [fabric.metadata.name for fabric in listed if fabric.spec.driver != cluster.where.driver]
     if foreign:
-        yield findings.note(
+        yield findings.make_note(
             Check.FABRICS_SERVED,
             f"Fabric {findings.join_names(foreign)}",
             f"is of another driver than {cluster.where.driver}, so it is not checked here",
             "drawbar doctor --driver-name with the name in its spec.driver",
         )
     if not listed:
-        yield findings.note(
+        yield findings.make_note(
             Check.FABRICS_SERVED,
             "Fabrics",
             "there is no Fabric yet, so only the nodes' own devices are offered",
@@ -52,7 +52,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
     """Yield a finding for each Maintenance of this driver that is not completely in effect."""
     if isinstance(cluster.maintenances, Unread):
-        yield findings.unread(Check.FABRICS_MAINTENANCE, cluster.maintenances)
+        yield findings.make_unread(Check.FABRICS_MAINTENANCE, cluster.maintenances)
         return
     for item in cluster.maintenances:
         applied = meta.find(item.status.conditions, maintenances.APPLIED)
@@ -60,7 +60,7 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
             applied is not None and applied.reason == reasons.APPLIED
         ):
             continue
-        yield findings.warning(
+        yield findings.make_warning(
             Check.FABRICS_MAINTENANCE,
             f"Maintenance {item.metadata.name}",
             f"is not wholly in effect: {applied.message if applied is not None else 'no controller has judged it'}",
@@ -77,7 +77,7 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
     if not any(trouble.severity is not Severity.NOTE for trouble in troubles):
         status = fabric.status
         what = f"is connected: {status.devices} devices, {status.attached} of them attached, {status.hosts} hosts"
-        yield findings.ok(Check.FABRICS_CONNECTED, _subject(fabric), what)
+        yield findings.make_ok(Check.FABRICS_CONNECTED, _subject(fabric), what)
     yield from troubles
 
 
@@ -185,7 +185,7 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
 
 def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
     if connected.is_true and not fabric.spec.tls.verify:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.FABRICS_CONNECTED,
             _subject(fabric),
             "the fabric manager's certificate is not checked (spec.tls.verify is false): anyone on the network may answer in its place",
@@ -222,7 +222,7 @@ def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
 def _check_mapping(fabric: fabrics.Fabric) -> Iterator[Finding]:
     condition = meta.find(fabric.status.conditions, fabrics.HOSTS_MAPPED)
     if condition is not None and condition.is_true:
-        yield findings.ok(Check.HOSTS_MAPPED, _subject(fabric), condition.message)
+        yield findings.make_ok(Check.HOSTS_MAPPED, _subject(fabric), condition.message)
     elif condition is not None:
         yield _JUDGEMENTS[fabrics.HOSTS_MAPPED].judge(fabric, condition)
 
@@ -231,7 +231,7 @@ def _judge_marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator
     here = {node.metadata.name for node in nodes}
     lost = sorted({entry.node for entry in fabric.spec.hosts} - here)
     if lost:
-        yield findings.error(
+        yield findings.make_error(
             Check.HOSTS_MAPPED,
             _subject(fabric),
             f"spec.hosts names nodes that do not exist: {findings.join_names(lost)}",
@@ -251,7 +251,7 @@ def _marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Findi
             continue
         values = [node_marks.get(key, "") for node_marks in marks]
         if not any(values):
-            yield findings.warning(
+            yield findings.make_warning(
                 Check.HOSTS_MAPPED,
                 _subject(fabric),
                 f"spec.{field} is {key}, and no node has it",
@@ -286,7 +286,7 @@ def _find_duplicates(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
             by_value.setdefault(value, []).append(node)
     for value, members in sorted(by_value.items()):
         if len(members) > 1:
-            yield findings.warning(
+            yield findings.make_warning(
                 Check.HOSTS_AMBIGUOUS,
                 f"nodes {findings.join_names(sorted(members))}",
                 f"have the same {what}, {value}: a host that is known by it is mapped to only one of them, or to none",
@@ -312,7 +312,7 @@ def _strays(
     first = strays[0]
     uuid = first.status.node_info.system_uuid or "not told by its kubelet"
     members = [node.metadata.name for node in strays]
-    yield findings.warning(
+    yield findings.make_warning(
         Check.HOSTS_NODE,
         f"node {first.metadata.name}" if len(strays) == 1 else f"{len(strays)} nodes",
         (

@@ -140,7 +140,7 @@ def _judge(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
             f"{cdi_dir}: containers do not get their devices",
             f"add {cdi_dir} to cdi_spec_dirs and restart {configured.runtime}, or let cdiDir be one of those",
         )
-    return findings.ok(
+    return findings.make_ok(
         Check.HOST_CDI, SUBJECT, f"{configured.runtime} reads CDI files in {cdi_dir}, by {where}"
     )
 
@@ -166,7 +166,7 @@ def _plain(path: str) -> PurePosixPath:
 
 
 def _error(message: str, remedy: str) -> Finding:
-    return findings.error(Check.HOST_CDI, SUBJECT, message, remedy)
+    return findings.make_error(Check.HOST_CDI, SUBJECT, message, remedy)
 
 
 _POD = f"{links.url('node.md')} has the fields of the pod"
@@ -254,33 +254,35 @@ def plan(host: Host) -> tuple[Finding, ...]:
 
 def _settings(host: Host) -> Iterator[Finding]:
     for problem in host.problems:
-        yield findings.error(
+        yield findings.make_error(
             Check.HOST_SETTINGS,
             "the node daemon's settings",
             problem,
             "correct it in the file or the variables; drawbar node --print-config shows where each comes from",
         )
     if not host.problems:
-        yield findings.ok(Check.HOST_SETTINGS, "the node daemon's settings", "are in order")
+        yield findings.make_ok(Check.HOST_SETTINGS, "the node daemon's settings", "are in order")
 
 
 def _pod(host: Host) -> Iterator[Finding]:
     subject = "this pod, or this user on the host"
     for sentence in host.fatal:
-        yield findings.error(Check.HOST_POD, subject, f"{sentence}; the daemon does not start", _POD)
+        yield findings.make_error(Check.HOST_POD, subject, f"{sentence}; the daemon does not start", _POD)
     for sentence in host.warnings:
-        yield findings.warning(Check.HOST_POD, subject, sentence, _POD)
+        yield findings.make_warning(Check.HOST_POD, subject, sentence, _POD)
     if not host.fatal and not host.warnings:
-        yield findings.ok(Check.HOST_POD, subject, "has all that the node daemon needs")
+        yield findings.make_ok(Check.HOST_POD, subject, "has all that the node daemon needs")
 
 
 def _sockets(host: Host) -> Iterator[Finding]:
     registry, there = host.registry
     if host.sockets is None:
-        yield findings.error(Check.HOST_SOCKETS, registry, host.too_long, "see kubeletDir and driverName")
+        yield findings.make_error(
+            Check.HOST_SOCKETS, registry, host.too_long, "see kubeletDir and driverName"
+        )
         return
     if not there:
-        yield findings.error(
+        yield findings.make_error(
             Check.HOST_SOCKETS,
             registry,
             "does not exist: this is not the kubelet's directory, or it is not mounted at the same path",
@@ -290,16 +292,18 @@ def _sockets(host: Host) -> Iterator[Finding]:
     alive = [socket.path for socket in host.sockets if socket.knock is Knock.ANSWERS]
     for socket in host.sockets:
         if socket.knock is Knock.REFUSES:
-            yield findings.warning(
+            yield findings.make_warning(
                 Check.HOST_SOCKETS,
                 socket.path,
                 "no process listens there: an instance that died left it, and the kubelet keeps calling it",
                 "restart the node daemon, which removes it",
             )
     if alive:
-        yield findings.ok(Check.HOST_SOCKETS, registry, f"the kubelet finds {findings.join_names(alive)}")
+        yield findings.make_ok(
+            Check.HOST_SOCKETS, registry, f"the kubelet finds {findings.join_names(alive)}"
+        )
     else:
-        yield findings.error(
+        yield findings.make_error(
             Check.HOST_SOCKETS,
             registry,
             "the node daemon has no socket there, so the kubelet does not know the driver: no pod with a device starts",
@@ -313,18 +317,18 @@ def _daemon(host: Host) -> Iterator[Finding]:
         if page is None or (page.good is None and what == "ready"):
             continue
         if page.good is None:
-            yield findings.error(Check.HOST_DAEMON, subject, page.text, "look at its log: kubectl logs")
+            yield findings.make_error(Check.HOST_DAEMON, subject, page.text, "look at its log: kubectl logs")
         elif not page.good:
-            yield findings.error(
+            yield findings.make_error(
                 Check.HOST_DAEMON,
                 subject,
                 f"is not {what}: {page.text}",
                 f"its log has the reason; {links.url('node.md')}",
             )
         else:
-            yield findings.ok(Check.HOST_DAEMON, subject, f"is {what}")
+            yield findings.make_ok(Check.HOST_DAEMON, subject, f"is {what}")
     if host.alive is None:
-        yield findings.note(
+        yield findings.make_note(
             Check.HOST_DAEMON,
             subject,
             "serves no probes (http.address is off), so it cannot be asked",
@@ -345,7 +349,7 @@ def _cdi(host: Host) -> Iterator[Finding]:
             if host.runtime_files is None
             else "no configuration of containerd or CRI-O is there, so its defaults count"
         )
-        yield findings.note(
+        yield findings.make_note(
             Check.HOST_CDI,
             SUBJECT,
             f"{why}; whether it gives CDI devices to containers cannot be seen from here",
@@ -356,14 +360,14 @@ def _cdi(host: Host) -> Iterator[Finding]:
 def _judge_left_out(host: Host) -> Iterator[Finding]:
     subject = "the node's own devices"
     if isinstance(host.left_out, Unread):
-        yield findings.unread(Check.HOST_LEFT_OUT, host.left_out)
+        yield findings.make_unread(Check.HOST_LEFT_OUT, host.left_out)
     elif host.left_out:
         for device in host.left_out[:LEFT_OUT_MAX]:
             yield coexistence.describe_left_out(subject, Check.HOST_LEFT_OUT, (device,))
         if rest := host.left_out[LEFT_OUT_MAX:]:
             yield coexistence.describe_left_out(subject, Check.HOST_LEFT_OUT, rest)
     else:
-        yield findings.ok(
+        yield findings.make_ok(
             Check.HOST_LEFT_OUT, subject, "none is left to another driver, device plugin or process"
         )
 
@@ -373,13 +377,13 @@ def _cluster(host: Host) -> Iterator[Finding]:
         lost = Unread(
             what="the clock of this machine", why=host.offline, remedy="name a --kubeconfig that works"
         )
-        yield findings.unread(Check.CLOCKS_HERE, lost)
+        yield findings.make_unread(Check.CLOCKS_HERE, lost)
         return
     yield clocks.here(host.clock)
     if isinstance(host.node, Unread):
-        yield findings.unread(Check.HOST_SETTINGS, host.node)
+        yield findings.make_unread(Check.HOST_SETTINGS, host.node)
     elif host.node is None:
-        yield findings.error(
+        yield findings.make_error(
             Check.HOST_SETTINGS,
             f"node {host.node_name}",
             "does not exist in the cluster, so nothing is ever attached here",

@@ -194,7 +194,7 @@ def plan(machine: Machine) -> Iterator[Finding]:
     """Yield the findings on a host's preparation."""
     if machine.problem:
         lost = Unread(what="this host's ports", why=machine.problem, remedy="read the kernel log (dmesg)")
-        yield findings.unread(Check.HOST_HOTPLUG, lost)
+        yield findings.make_unread(Check.HOST_HOTPLUG, lost)
         return
     yield from _hotplug(machine)
     yield from _buses(machine)
@@ -210,17 +210,17 @@ def _hotplug(machine: Machine) -> Iterator[Finding]:
     unserved = [port for port in machine.ports if not port.driver and port.capable]
     hidden = [port for port in machine.ports if not port.driver and port.capable is None]
     if native:
-        yield findings.ok(Check.HOST_HOTPLUG, _name_ports(native), f"{_have(native)} native hot-plug")
+        yield findings.make_ok(Check.HOST_HOTPLUG, _name_ports(native), f"{_have(native)} native hot-plug")
     if by_firmware:
         drivers = ", ".join(sorted({port.driver for port in by_firmware}))
-        yield findings.warning(
+        yield findings.make_warning(
             Check.HOST_HOTPLUG,
             _name_ports(by_firmware),
             f"the firmware handles hot-plug here ({drivers}), and the kernel cannot power the slot",
             _native_remedy(machine),
         )
     if unserved:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.HOST_HOTPLUG,
             _name_ports(unserved),
             "can do hot-plug, and the kernel's driver pciehp does not serve it: no device that arrives there is seen"
@@ -235,9 +235,9 @@ def _hotplug(machine: Machine) -> Iterator[Finding]:
             why="configuration space beyond 64 bytes is hidden from this process",
             remedy="run this as root, or in the node daemon's pod",
         )
-        yield findings.unread(Check.HOST_HOTPLUG, lost)
+        yield findings.make_unread(Check.HOST_HOTPLUG, lost)
         return
-    yield (findings.warning if machine.wanted else findings.note)(
+    yield (findings.make_warning if machine.wanted else findings.make_note)(
         Check.HOST_HOTPLUG,
         "this host",
         "has no hot-plug slot: no fabric can attach a device to it while it runs",
@@ -264,7 +264,7 @@ def _buses(machine: Machine) -> Iterator[Finding]:
     needs = machine.needs
     unnumbered = [port for port in ports if port.bus_count == 0]
     if unnumbered:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.HOST_BUSES,
             _name_ports(unnumbered),
             "no bus number is reserved: no device that arrives there is seen",
@@ -278,7 +278,7 @@ def _buses(machine: Machine) -> Iterator[Finding]:
     if small:
         short = list(dict.fromkeys(port for listed in small.values() for port in listed))
         most = max(needs[listed].buses for listed in small)
-        yield (findings.note if machine.wanted is None else findings.warning)(
+        yield (findings.make_note if machine.wanted is None else findings.make_warning)(
             Check.HOST_BUSES,
             _name_ports(short),
             f"fewer than {most} bus numbers are reserved: a card of class {_classes(small)} with a switch or many functions "
@@ -286,7 +286,7 @@ def _buses(machine: Machine) -> Iterator[Finding]:
             f"boot the kernel with pci={_parameters(needs.values())}; see {PAGE}",
         )
     elif not unnumbered:
-        yield findings.ok(Check.HOST_BUSES, _name_ports(ports), f"{_have(ports)} enough bus numbers")
+        yield findings.make_ok(Check.HOST_BUSES, _name_ports(ports), f"{_have(ports)} enough bus numbers")
 
 
 def _windows(machine: Machine) -> Iterator[Finding]:
@@ -300,13 +300,13 @@ def _windows(machine: Machine) -> Iterator[Finding]:
         if short:
             small[listed] = short
     if not small:
-        yield findings.ok(
+        yield findings.make_ok(
             Check.HOST_WINDOWS, _name_ports(ports), f"{_have(ports)} room for every class of device"
         )
         return
     for classes, short in _group_by_ports(small):
         largest = [needs[each] for each in classes]
-        yield (findings.note if machine.wanted is None else findings.warning)(
+        yield (findings.make_note if machine.wanted is None else findings.make_warning)(
             Check.HOST_WINDOWS,
             _name_ports(short),
             f"{_smallest(short)} are reserved, and a device of class {_classes(classes)} can need "
@@ -347,7 +347,7 @@ def _bars(machine: Machine) -> Iterator[Finding]:
         bars = ", ".join(f"{number} of {address}" for address, number in card.bars)
         place = f" in slot {card.slot}" if card.slot else ""
         need = NEEDS.get(card.device_class, Need())
-        yield findings.error(
+        yield findings.make_error(
             Check.HOST_BARS,
             f"{card.device_class} {card.address}{place}",
             f"the kernel has no memory addresses for BAR {bars}, so no driver can use it",
@@ -359,16 +359,16 @@ def _bars(machine: Machine) -> Iterator[Finding]:
             why="the kernel does not finish reading it",
             remedy="read the kernel log (dmesg)",
         )
-        yield findings.unread(Check.HOST_BARS, lost)
+        yield findings.make_unread(Check.HOST_BARS, lost)
     elif not machine.unassigned:
-        yield findings.ok(Check.HOST_BARS, "this host", "has memory addresses for every device")
+        yield findings.make_ok(Check.HOST_BARS, "this host", "has memory addresses for every device")
 
 
 def _iommu(machine: Machine) -> Iterator[Finding]:
     iommu, subject = machine.iommu, "the IOMMU"
     if iommu.groups:
         modes = f", in mode {', '.join(sorted(iommu.modes))}" if iommu.modes else ""
-        yield findings.ok(Check.HOST_IOMMU, subject, f"is on with {iommu.groups} groups{modes}")
+        yield findings.make_ok(Check.HOST_IOMMU, subject, f"is on with {iommu.groups} groups{modes}")
         return
     options = _options(machine.command_line)
     off = next(
@@ -381,14 +381,14 @@ def _iommu(machine: Machine) -> Iterator[Finding]:
         else "turn on VT-d, AMD-Vi or SMMU in the firmware's setup, and on Intel boot the kernel with intel_iommu=on iommu=pt"
     )
     if iommu.users:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.HOST_IOMMU,
             subject,
             f"is off, and vfio-pci has {findings.join_names(iommu.users)}: it works in its unsafe mode or not at all",
             remedy,
         )
         return
-    yield findings.note(
+    yield findings.make_note(
         Check.HOST_IOMMU,
         subject,
         "is off: an attached device can reach all of the host's memory, and no virtual machine can have it",
@@ -406,20 +406,20 @@ def _drivers(machine: Machine) -> Iterator[Finding]:
         loaded = [name for name in usual if name in modules.loaded]
         available = [name for name in usual if name in (modules.available or ())]
         if loaded:
-            yield findings.ok(Check.HOST_DRIVERS, subject, f"{', '.join(loaded)} is loaded")
+            yield findings.make_ok(Check.HOST_DRIVERS, subject, f"{', '.join(loaded)} is loaded")
         elif available:
-            yield findings.ok(
+            yield findings.make_ok(
                 Check.HOST_DRIVERS, subject, f"{', '.join(available)} is loaded when a device arrives"
             )
         elif modules.available is None:
-            yield findings.note(
+            yield findings.make_note(
                 Check.HOST_DRIVERS,
                 subject,
                 f"none of {', '.join(usual)} is loaded, and the host's modules were not looked at",
                 "on the host: drawbar doctor --node --host-root /",
             )
         else:
-            yield findings.warning(
+            yield findings.make_warning(
                 Check.HOST_DRIVERS,
                 subject,
                 f"the kernel has none of {', '.join(usual)}: no driver takes a usual device of this class",

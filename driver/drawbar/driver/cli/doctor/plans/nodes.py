@@ -25,7 +25,7 @@ _VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     """Yield the findings on all nodes."""
     if isinstance(cluster.nodes, Unread):
-        yield findings.unread(Check.NODES_KUBELET, cluster.nodes)
+        yield findings.make_unread(Check.NODES_KUBELET, cluster.nodes)
         return
     listed, running = cluster.nodes, list_nodes_with_daemon(cluster)
     # Without a daemon, neither kubelet nor runtime matters to Drawbar.
@@ -67,20 +67,20 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
     kubelet = f"kubelet {version or 'of an unknown version'}"
     upgrade = "upgrade the kubelet, after draining the node"
     if cluster.classic and minor is not None and CLASSIC_OLDEST <= minor < KUBELET_OLDEST:
-        return findings.ok(check, subject, kubelet)
+        return findings.make_ok(check, subject, kubelet)
     if minor is not None and minor < KUBELET_OLDEST:
         message = f"{kubelet} cannot read the claims of this cluster: no pod with a device starts there"
-        return findings.error(check, subject, message, upgrade)
+        return findings.make_error(check, subject, message, upgrade)
     if minor is None or minor < KUBELET_TRIED:
         message = f"{kubelet}: none older than 1.{KUBELET_TRIED} was tried"
-        return findings.warning(check, subject, message, upgrade)
+        return findings.make_warning(check, subject, message, upgrade)
     if cluster.minor is not None and minor > cluster.minor:
         message = (
             f"{kubelet} is newer than the API server ({cluster.version}), which Kubernetes does not support"
         )
         remedy = "upgrade the control plane first"
-        return findings.warning(check, subject, message, remedy)
-    return findings.ok(check, subject, kubelet)
+        return findings.make_warning(check, subject, message, remedy)
+    return findings.make_ok(check, subject, kubelet)
 
 
 def runtimes(nodes: Sequence[core.Node]) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Fi
         node.metadata.name for node in nodes if node.metadata.name in holding and not node.is_reported_ready
     ]
     if ill:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.NODES_READY,
             _nodes(ill),
             "not Ready; its attached devices stay until the node has released them",
@@ -150,12 +150,12 @@ def _daemons(
             yield _unready(cluster, pod)
     for lost in (cluster.pods, cluster.published):
         if isinstance(lost, Unread):
-            yield findings.unread(Check.NODES_DAEMON, lost)
+            yield findings.make_unread(Check.NODES_DAEMON, lost)
     silent = _silent(cluster, nodes)
     without = sorted((_find_fabric_nodes(cluster, nodes) | silent) - set(running)) if running else []
     unseen = sorted(silent & {pod.spec.node_name for pod in pods if pod.ready})
     if unseen:
-        yield findings.error(
+        yield findings.make_error(
             Check.NODES_DAEMON,
             _nodes(unseen),
             (
@@ -177,14 +177,14 @@ def _daemons(
             remedy=f"let the DaemonSet's node selector cover the node: kubectl label node {without[0]} drawbar.node-restriction.kubernetes.io/host=true",
         )
     elif running and not unseen:
-        yield findings.ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
+        yield findings.make_ok(Check.NODES_DAEMON, _nodes(sorted(running)), "the node daemon is there")
     elif not running and (reporting := _find_reporting_nodes(cluster, nodes)):
         # So it is in a cluster of doubles, without pods of the daemons.
-        yield findings.ok(
+        yield findings.make_ok(
             Check.NODES_DAEMON, _nodes(reporting), "a node daemon reports from there, outside of a pod"
         )
     elif not running:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.NODES_DAEMON,
             "node daemons",
             (
@@ -257,7 +257,7 @@ def _unready(cluster: observed.Cluster, pod: core.Pod) -> Finding:
     condition = meta.find(pod.status.conditions, "Ready")
     why = (condition.message or condition.reason) if condition is not None else pod.status.phase
     name = f"{cluster.where.namespace}/{pod.metadata.name}"
-    return findings.error(
+    return findings.make_error(
         Check.NODES_DAEMON,
         f"node {pod.spec.node_name or '(none yet)'}",
         f"the pod {name} of the node daemon is not ready: {why or 'the kubelet does not say why'}",

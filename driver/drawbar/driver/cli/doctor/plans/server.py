@@ -56,11 +56,11 @@ def plan_definitions(
     for name in KINDS:
         definition = definitions[name]
         if isinstance(definition, Unread):
-            yield findings.unread(Check.SERVER_DEFINITION, definition)
+            yield findings.make_unread(Check.SERVER_DEFINITION, definition)
             continue
         complaints = list(_complaints(name, definition, selectable))
         yield from complaints or [
-            findings.ok(
+            findings.make_ok(
                 Check.SERVER_DEFINITION,
                 f"CRD {name}",
                 f"{VERSION} is served, with the schema of this program",
@@ -71,7 +71,7 @@ def plan_definitions(
 def plan_objects(unreadable: Iterable[exclusions.Unreadable]) -> Iterator[Finding]:
     """Yield a finding for each object that no part of Drawbar can read."""
     for left in unreadable:
-        yield findings.error(
+        yield findings.make_error(
             Check.SERVER_OBJECTS, left.subject, f"is left out, since it {left.problem}", left.remedy
         )
 
@@ -112,7 +112,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
     # Drawbar knows only the fields below the two halves.
     newer = sorted(path for path in theirs - ours if path.startswith(("spec.", "status.")))
     if newer:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.SERVER_DEFINITION,
             f"CRD {name}",
             f"is newer than this program, which does not know {findings.join_names(newer)}",
@@ -121,7 +121,7 @@ def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]
 
 
 def _error(name: str, message: str, remedy: str) -> Finding:
-    return findings.error(Check.SERVER_DEFINITION, f"CRD {name}", message, remedy)
+    return findings.make_error(Check.SERVER_DEFINITION, f"CRD {name}", message, remedy)
 
 
 def paths(part: _Part) -> frozenset[str]:
@@ -189,7 +189,7 @@ def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
     for fabric in observed.get_objects(cluster.fabrics):
         condition = meta.find(fabric.status.conditions, fabrics.FEATURES_DROPPED)
         if condition is not None and condition.is_true:
-            return findings.error(
+            return findings.make_error(
                 Check.FEATURES_BINDING_CONDITIONS,
                 f"Fabric {fabric.metadata.name}",
                 f"its controller says: {condition.message}",
@@ -197,14 +197,14 @@ def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
             )
         if condition is not None:
             text = f"the controller of Fabric {fabric.metadata.name} reports that all are kept"
-            return findings.ok(Check.FEATURES_BINDING_CONDITIONS, "fields of devices", text)
-    return findings.unread(Check.FEATURES_BINDING_CONDITIONS, lost)
+            return findings.make_ok(Check.FEATURES_BINDING_CONDITIONS, "fields of devices", text)
+    return findings.make_unread(Check.FEATURES_BINDING_CONDITIONS, lost)
 
 
 def _check_binding_conditions(cluster: observed.Cluster, features: observed.Features) -> Iterator[Finding]:
     lost = [field for field in features.dropped if field != "taints"]
     if lost:
-        yield findings.error(
+        yield findings.make_error(
             Check.FEATURES_BINDING_CONDITIONS,
             "binding conditions",
             (
@@ -215,9 +215,11 @@ def _check_binding_conditions(cluster: observed.Cluster, features: observed.Feat
             _remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
         )
         return
-    yield findings.ok(Check.FEATURES_BINDING_CONDITIONS, "binding conditions", "the API server keeps them")
+    yield findings.make_ok(
+        Check.FEATURES_BINDING_CONDITIONS, "binding conditions", "the API server keeps them"
+    )
     if cluster.minor is not None and cluster.minor < ON_SINCE:
-        yield findings.note(
+        yield findings.make_note(
             Check.FEATURES_SCHEDULER,
             "kube-scheduler",
             f"whether it has the gate {BINDING} too cannot be seen from here; without, it skips fabric devices",
@@ -228,12 +230,12 @@ def _check_binding_conditions(cluster: observed.Cluster, features: observed.Feat
 def _taints(cluster: observed.Cluster, features: observed.Features) -> Finding:
     match features.form:
         case encoding.Encoding.PER_DEVICE:
-            return findings.ok(Check.FEATURES_TAINTS, "device taints", "the API server keeps them")
+            return findings.make_ok(Check.FEATURES_TAINTS, "device taints", "the API server keeps them")
         case encoding.Encoding.TAINT_SLICE:
             text = "the API server takes them in slices of their own (KEP-5055 as proposed), and so they are published"
-            return findings.ok(Check.FEATURES_TAINTS, "device taints", text)
+            return findings.make_ok(Check.FEATURES_TAINTS, "device taints", text)
         case _:
-            return findings.warning(
+            return findings.make_warning(
                 Check.FEATURES_TAINTS,
                 "device taints",
                 (
@@ -247,7 +249,7 @@ def _taints(cluster: observed.Cluster, features: observed.Features) -> Finding:
 def _details(features: observed.Features) -> Iterator[Finding]:
     lost = sorted(encoding.DETAILS - features.details)
     if lost and features.form is not encoding.Encoding.WITHDRAWN:
-        yield findings.note(
+        yield findings.make_note(
             Check.FEATURES_TAINT_DETAILS,
             "device taints",
             f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
@@ -258,9 +260,9 @@ def _details(features: observed.Features) -> Iterator[Finding]:
 def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
     rules = cluster.taint_rules
     if isinstance(rules, Unread):
-        yield findings.unread(Check.FEATURES_TAINT_RULES, rules)
+        yield findings.make_unread(Check.FEATURES_TAINT_RULES, rules)
     elif rules and cluster.minor == RULES_END_SCHEDULER:
-        yield findings.warning(
+        yield findings.make_warning(
             Check.FEATURES_TAINT_RULES,
             "DeviceTaintRules",
             (
@@ -270,9 +272,11 @@ def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
             f"take {RULES} out of kube-scheduler's --feature-gates (a rule then evicts, and keeps no pod away), or use 1.37",
         )
     elif rules:
-        yield findings.ok(Check.FEATURES_TAINT_RULES, "DeviceTaintRules", f"are served as {', '.join(rules)}")
+        yield findings.make_ok(
+            Check.FEATURES_TAINT_RULES, "DeviceTaintRules", f"are served as {', '.join(rules)}"
+        )
     else:
-        yield findings.note(
+        yield findings.make_note(
             Check.FEATURES_TAINT_RULES,
             "DeviceTaintRules",
             "are not served: an administrator cannot taint devices by a rule of Kubernetes",
@@ -303,7 +307,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     yield _version(cluster)
     yield _resource_api(cluster)
     if isinstance(cluster.contexts, Unread):
-        yield findings.unread(Check.SERVER_RESOURCE_API, cluster.contexts)
+        yield findings.make_unread(Check.SERVER_RESOURCE_API, cluster.contexts)
     # The controller filters its own objects itself if the API server cannot, before 1.31.
     yield from plan_definitions(cluster.definitions, selectable=cluster.classic != "v1alpha2")
     yield from plan_objects(cluster.unreadable)
@@ -313,33 +317,33 @@ def _version(cluster: observed.Cluster) -> Finding:
     subject, check = f"API server {cluster.server}", Check.SERVER_VERSION
     minor = cluster.minor
     if minor is None or minor > NEWEST:
-        return findings.note(
+        return findings.make_note(
             check,
             subject,
             f"is Kubernetes {cluster.version}, and this version was tried with 1.{OLDEST} to 1.{NEWEST}",
             "read the release notes of a newer Drawbar",
         )
     if cluster.classic:
-        return findings.ok(check, subject, f"is Kubernetes {cluster.version}, with classic allocation")
+        return findings.make_ok(check, subject, f"is Kubernetes {cluster.version}, with classic allocation")
     if minor < OLDEST:
-        return findings.error(
+        return findings.make_error(
             check,
             subject,
             f"is Kubernetes {cluster.version}; Drawbar needs 1.{OLDEST} or later, or classic allocation",
             "upgrade Kubernetes, best to 1.36 or later",
         )
-    return findings.ok(check, subject, f"is Kubernetes {cluster.version}")
+    return findings.make_ok(check, subject, f"is Kubernetes {cluster.version}")
 
 
 def _resource_api(cluster: observed.Cluster) -> Finding:
     versions = cluster.resource_versions
     if isinstance(versions, Unread):
-        return findings.unread(Check.SERVER_RESOURCE_API, versions)
+        return findings.make_unread(Check.SERVER_RESOURCE_API, versions)
     served = ", ".join(versions) or "nothing"
     if "v1" in versions:
-        return findings.ok(Check.SERVER_RESOURCE_API, "resource.k8s.io", f"is served as {served}")
+        return findings.make_ok(Check.SERVER_RESOURCE_API, "resource.k8s.io", f"is served as {served}")
     if cluster.classic:
-        return findings.note(
+        return findings.make_note(
             Check.SERVER_RESOURCE_API,
             "resource.k8s.io",
             (
@@ -348,7 +352,7 @@ def _resource_api(cluster: observed.Cluster) -> Finding:
             ),
             f"{links.url('classic.md')} has all limits; on 1.36 and later there are none of these",
         )
-    return findings.error(
+    return findings.make_error(
         Check.SERVER_RESOURCE_API,
         "resource.k8s.io",
         f"v1 is not served ({served} is): there is no dynamic resource allocation that Drawbar can use",
