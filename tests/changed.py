@@ -63,7 +63,7 @@ def _folder(test: str) -> str:
     return test.rpartition("/")[0]
 
 
-def _named(parts: tuple[str, ...], tests: Iterable[str]) -> Iterator[str]:
+def _find_named_tests(parts: tuple[str, ...], tests: Iterable[str]) -> Iterator[str]:
     """Yield the tests of this name, from the closest folder: `fabric/grpc/server` has `fabric/test_grpc_server.py`."""
     for depth in range(len(parts) - 1, -1, -1):
         folder, name = "/".join((TESTS, *parts[:depth])), re.escape("_".join(parts[depth:]))
@@ -82,7 +82,7 @@ def _text(path: str) -> str:
     return (ROOT / path).read_text("utf-8")
 
 
-def _importing(module: str, tests: Iterable[str], parts: str = "") -> Iterator[str]:
+def _find_importing_tests(module: str, tests: Iterable[str], parts: str = "") -> Iterator[str]:
     """Yield the tests that import the module, or with `parts` a module below it."""
     package, _, name = module.rpartition(".")
     package, module = re.escape(package), re.escape(module)
@@ -105,9 +105,13 @@ def _of_packages(path: str, tests: Iterable[str]) -> Iterator[str]:
         module = module.rpartition(".")[0]
         folder = "/".join((TESTS, *parts))
         if own := (
-            [*_named(parts, tests)]
+            [*_find_named_tests(parts, tests)]
             or [test for test in tests if _folder(test) == folder]
-            or (path.endswith(".py") and len(parts) > 1 and [*_importing(module, tests, r"(?:\.\w+)*")])
+            or (
+                path.endswith(".py")
+                and len(parts) > 1
+                and [*_find_importing_tests(module, tests, r"(?:\.\w+)*")]
+            )
         ):
             yield from own
             return
@@ -128,9 +132,9 @@ def find_tests(path: str, tests: frozenset[str]) -> list[str]:
     if Path(path).name == "conftest.py":
         found = [test for test in tests if test.startswith(f"{_folder(path)}/")]
     else:
-        found = [*_named(parts, tests)]
+        found = [*_find_named_tests(parts, tests)]
         if not found and path.endswith(".py"):
-            found = [*_importing(_module(path), tests)]
+            found = [*_find_importing_tests(_module(path), tests)]
         if path.endswith(".md"):
             found.append(DOCUMENTATION)
         found = found or [*_of_packages(path, tests)]

@@ -65,7 +65,7 @@ def test_a_storm_without_failures_prints_its_seed_and_ends_well(storm):
     assert "every part passed with SEED=5" in run.stdout
 
 
-def locked(file):
+def read_locked_versions(file):
     """Return the versions of a lock file by package."""
     lines = (ROOT / file).read_text().splitlines()
     found = (re.match(r"([A-Za-z0-9._-]+)==(\S+)", line) for line in lines)
@@ -92,7 +92,10 @@ def dependencies(*names):
 
 
 def test_the_demo_installs_what_it_needs_and_no_tool_of_developers():
-    demo, everything = locked("requirements-demo.txt"), locked("requirements-dev.txt")
+    demo, everything = (
+        read_locked_versions("requirements-demo.txt"),
+        read_locked_versions("requirements-dev.txt"),
+    )
     assert demo.items() <= everything.items()
     assert demo.keys() == dependencies("drawbar[mocks]", "hatchling") - {"drawbar"}
     assert not {"mypy", "hypothesis", "pytest", "ruff"} & demo.keys()
@@ -118,5 +121,5 @@ def test_pip_is_renewed_before_it_installs_the_demo(tmp_path):
         text=True,
         check=True,
     )
-    assert locked("requirements-pip.txt").keys() == {"pip"}
+    assert read_locked_versions("requirements-pip.txt").keys() == {"pip"}
     assert 0 < run.stdout.index("-r requirements-pip.txt") < run.stdout.index("-r requirements-demo.txt")

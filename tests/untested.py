@@ -100,7 +100,7 @@ TOOLS: Mapping[str, Tool] = {
 FIXTURES = {"engine": "helm", "validator": "kubernetes-validate", "promql": "promql-parser"}
 
 
-def _missing(item: pytest.Item, tools: Mapping[str, Tool]) -> str | None:
+def _explain_missing_tool(item: pytest.Item, tools: Mapping[str, Tool]) -> str | None:
     named = [name for mark in item.iter_markers("tool") for name in mark.args]
     if unknown := sorted(set(named) - set(tools)):
         raise pytest.UsageError(f"{item.nodeid}: no tool {unknown[0]!r}; use one of {', '.join(tools)}")
@@ -114,7 +114,7 @@ _COUNTS = pytest.StashKey[dict[str, int]]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests whose tool is absent."""
-    missing = {item: why for item in items if (why := _missing(item, TOOLS)) is not None}
+    missing = {item: why for item in items if (why := _explain_missing_tool(item, TOOLS)) is not None}
     counts = dict(collections.Counter(missing.values()))
     config.stash[_COUNTS] = counts
     if hasattr(config, "workeroutput"):

@@ -72,21 +72,21 @@ def validator():
 def render_text(engine):
     """`await render_text(**values)`: what is rendered; an image is named unless the values do."""
 
-    async def rendered(**changes):
+    async def render_chart(**changes):
         options = {key: changes.pop(key) for key in ("kube_version", "include_crds") if key in changes}
         return await engine.template(CHART, with_image(changes), **options)
 
-    return rendered
+    return render_chart
 
 
 @pytest.fixture
 def render(render_text):
     """`await render(**values)`: the same as objects."""
 
-    async def rendered(**changes):
+    async def render_documents(**changes):
         return [document for document in yaml.safe_load_all(await render_text(**changes)) if document]
 
-    return rendered
+    return render_documents
 
 
 def with_image(values):
@@ -127,13 +127,13 @@ class Cluster(worlds.World):
         async with client.connecting(config.from_kubeconfig(file)) as api:
             yield api
 
-    async def named(self, kind, namespace=None):
+    async def list_by_name(self, kind, namespace=None):
         listing = await self.api.list_all(kind, into=dict, namespace=namespace)
         return {body["metadata"]["name"]: body for body in listing.items}
 
     async def workloads(self):
         """Return the chart's Deployments and DaemonSets, by kind and then by name."""
-        return {kind.kind: await self.named(kind, NAMESPACE) for kind in (DEPLOYMENT, DAEMON_SET)}
+        return {kind.kind: await self.list_by_name(kind, NAMESPACE) for kind in (DEPLOYMENT, DAEMON_SET)}
 
     async def start_doubles(self, stack, *, devices=2):
         """Start all doubles, with a fabric whose hosts are the nodes; two of a node's four slots belong to it."""
@@ -162,7 +162,7 @@ class Cluster(worlds.World):
 
     async def settings(self, component, made, problems):
         """Return the settings that the daemon reads from the file that the chart gives it."""
-        maps = await self.named(kinds.CONFIG_MAP, NAMESPACE)
+        maps = await self.list_by_name(kinds.CONFIG_MAP, NAMESPACE)
         file = self.path / f"{component}.yaml"
         file.write_text(maps[f"drawbar-{component}"]["data"][f"{component}.yaml"])
         loaded = loader.load(made, argparse.Namespace(config=str(file)), problems=problems, environ={})
@@ -199,7 +199,7 @@ class Cluster(worlds.World):
     async def make_daemon_pod(self, node_name):
         """Make the pod that the DaemonSet's controller would make; the node's kubelet reports it Ready."""
         name = f"drawbar-{node_name}"
-        if name in await self.named(kinds.POD, NAMESPACE):
+        if name in await self.list_by_name(kinds.POD, NAMESPACE):
             return
         template = (await self.workloads())[DAEMON_SET.kind]["drawbar-node"]["spec"]["template"]
         labels = template["metadata"]["labels"]
@@ -230,7 +230,7 @@ class Cluster(worlds.World):
         """Wait until a pod runs; return its node."""
 
         async def pod():
-            return (await self.named(kinds.POD, "default"))[name]
+            return (await self.list_by_name(kinds.POD, "default"))[name]
 
         running = await self.until(pod, lambda value: value.get("status", {}).get("phase") == "Running")
         return running["spec"]["nodeName"]

@@ -14,14 +14,17 @@ DRIVER, OTHER = "drawbar.dev", "gpu.example.com"
 ON = {"enabled": True}
 
 
-def named(documents):
+def index_documents(documents):
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
 async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_classes(render):
-    plain, older = named(await render()), named(await render(classic=ON, kube_version="1.30.14"))
+    plain, older = (
+        index_documents(await render()),
+        index_documents(await render(classic=ON, kube_version="1.30.14")),
+    )
     # What a provider appends to the version makes no other of it.
-    newer = named(await render(classic=ON, kube_version="1.31.9-eks-1-31"))
+    newer = index_documents(await render(classic=ON, kube_version="1.31.9-eks-1-31"))
     assert {kind for kind, name in older.keys() - plain.keys()} == {
         *("ClusterRole", "ClusterRoleBinding", "ResourceClass")
     }
@@ -36,7 +39,7 @@ async def test_only_where_it_is_asked_for_there_are_the_role_and_the_older_class
 
 @pytest.mark.parametrize("driver", [DRIVER, OTHER])
 async def test_the_policy_lets_each_driver_write_the_finalizer_of_its_own(render, driver):
-    documents = named(await render(classic=ON, kube_version="1.31.0", driverName=driver))
+    documents = index_documents(await render(classic=ON, kube_version="1.31.0", driverName=driver))
     (policy,) = [
         document
         for (kind, name), document in documents.items()
@@ -82,7 +85,7 @@ def spec(version, driver):
     }
 
 
-def given(version, driver):
+def build_classic_status(version, driver):
     device = handles.HandleDevice(request="gpu", fabric="f", pool="f/e", device="d", attachment="f.d")
     handle = handles.Handle(node="node-1", devices=(device,))
     if version == "v1alpha2":
@@ -99,7 +102,7 @@ async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing
             kind, name, body, content=client.Patch.MERGE, namespace="default", into=dict, **where
         )
 
-    async def refused(words, *what, **where):
+    async def assert_denied(words, *what, **where):
         with pytest.raises(errors.Denied) as caught:
             await patch(controller, *what, **where)
         assert words in str(caught.value)
@@ -109,14 +112,14 @@ async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing
         await cluster.create(kind, name, "default", spec=spec(version, driver))
     mine = {"metadata": {"finalizers": ["drawbar.dev/allocation"]}}
     await patch(controller, "ours", mine)
-    await patch(controller, "ours", {"status": given(version, DRIVER)}, **status)
+    await patch(controller, "ours", {"status": build_classic_status(version, DRIVER)}, **status)
     freed = (classic_v1alpha2 if version == "v1alpha2" else classic_v1alpha3).build_deallocation()
     await patch(controller, "ours", {"status": freed}, **status)
     await patch(controller, "ours", {"metadata": {"finalizers": None}})
 
     await patch(cluster.api, "theirs", {"metadata": {"finalizers": ["example.com/keep"]}})
-    await patch(cluster.api, "theirs", {"status": given(version, OTHER)}, **status)
-    await refused("another's", "theirs", {"status": freed}, **status)
-    await refused("finalizer", "theirs", {"metadata": {"finalizers": None}})
-    await refused("finalizer", "ours", {"metadata": {"finalizers": ["example.com/keep"]}})
-    await refused("nothing of a claim but", "ours", {"metadata": {"labels": {"a": "b"}}})
+    await patch(cluster.api, "theirs", {"status": build_classic_status(version, OTHER)}, **status)
+    await assert_denied("another's", "theirs", {"status": freed}, **status)
+    await assert_denied("finalizer", "theirs", {"metadata": {"finalizers": None}})
+    await assert_denied("finalizer", "ours", {"metadata": {"finalizers": ["example.com/keep"]}})
+    await assert_denied("nothing of a claim but", "ours", {"metadata": {"labels": {"a": "b"}}})

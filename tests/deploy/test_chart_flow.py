@@ -23,7 +23,7 @@ def gpu(number):
     )
 
 
-def granted(documents):
+def collect_permissions(documents):
     """Return by user every permission of the roles that are bound to it, each as often as it is granted."""
     roles = {
         (document["kind"], document["metadata"]["name"]): document
@@ -48,7 +48,7 @@ def granted(documents):
 
 
 async def local_devices(cluster):
-    bodies = (await cluster.named(kinds.SLICE)).values()
+    bodies = (await cluster.list_by_name(kinds.SLICE)).values()
     return [
         device["name"]
         for body in bodies
@@ -78,7 +78,7 @@ async def lose_the_record(cluster, name):
     await cluster.stop(name)
     home = cluster.path / name / "k"
     shutil.rmtree(home / "plugins" / "drawbar.dev" / "claims")
-    claims = await cluster.named(kinds.CLAIM, "default")
+    claims = await cluster.list_by_name(kinds.CLAIM, "default")
     (uid,) = (claim["metadata"]["uid"] for claim in claims.values())
     (file,) = (home / "cdi").glob(f"*{uid}*")
     stray = file.with_name(file.name.replace(uid, GONE))
@@ -99,7 +99,7 @@ async def use_a_claim_twice(cluster):
         await cluster.pod_using(name, {"name": "disk", "resourceClaimName": "kept"})
         await cluster.until_running(name)
         await cluster.delete(kinds.POD, name, "default")
-        await cluster.until(lambda: cluster.named(kinds.ATTACHMENT), lambda stored: not stored)
+        await cluster.until(lambda: cluster.list_by_name(kinds.ATTACHMENT), lambda stored: not stored)
     await cluster.delete(kinds.CLAIM, "kept", "default")
 
 
@@ -107,10 +107,12 @@ async def maintain(cluster):
     """Take free devices out of use as an administrator does, which changes a published pool."""
     await maintenances.begin(cluster.api, devices=["*"])
 
-    async def tainted():
-        return any("maintenance" in str(body["spec"]) for body in (await cluster.named(kinds.SLICE)).values())
+    async def is_tainted():
+        return any(
+            "maintenance" in str(body["spec"]) for body in (await cluster.list_by_name(kinds.SLICE)).values()
+        )
 
-    await cluster.until(tainted, bool)
+    await cluster.until(is_tainted, bool)
 
 
 async def expired_rule(cluster):
@@ -147,26 +149,26 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
         await use_a_claim_twice(cluster)
         node = await cluster.run_pod("first")
         if rules is not None:
-            await cluster.until(lambda: cluster.named(rules), lambda stored: not stored)
+            await cluster.until(lambda: cluster.list_by_name(rules), lambda stored: not stored)
         await lose_the_record(cluster, node)
         await use_local_devices(cluster)
         await maintain(cluster)
         await cluster.delete(kinds.POD, "first", "default")
 
-        await cluster.until(lambda: cluster.named(kinds.ATTACHMENT), lambda stored: not stored)
+        await cluster.until(lambda: cluster.list_by_name(kinds.ATTACHMENT), lambda stored: not stored)
         await cluster.delete(kinds.FABRIC, "fab")
 
-        await cluster.until(lambda: cluster.named(kinds.FABRIC), lambda stored: not stored)
+        await cluster.until(lambda: cluster.list_by_name(kinds.FABRIC), lambda stored: not stored)
 
         asked = cluster.server.registry.authorizer.asked
 
-        async def renewed():
+        async def is_lease_renewed():
             return any((request.verb, request.resource) == ("update", "leases") for request in asked)
 
         # That comes seconds after the lease was taken, and the rest may be over by then.
-        await cluster.until(renewed, bool)
+        await cluster.until(is_lease_renewed, bool)
         assert [request for request in asked if not request.allowed] == []
-        for user, allowed in granted(
+        for user, allowed in collect_permissions(
             [document for document in yaml.safe_load_all(release) if document]
         ).items():
             used = {
@@ -200,10 +202,10 @@ async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render
             if permission.daemon is daemon
         }
         user = f"system:serviceaccount:drawbar:drawbar-{daemon}"
-        assert set(granted(documents)[user]) == wanted
-        assert set(granted(watched)[user]) == wanted
+        assert set(collect_permissions(documents)[user]) == wanted
+        assert set(collect_permissions(watched)[user]) == wanted
     # The proxy in its pod asks the API server who a caller is and what the caller may, as an account of its own.
-    assert set(granted(watched)["system:serviceaccount:drawbar:drawbar-metrics-proxy"]) == {
+    assert set(collect_permissions(watched)["system:serviceaccount:drawbar:drawbar-metrics-proxy"]) == {
         ("create", "authentication.k8s.io", "tokenreviews"),
         ("create", "authorization.k8s.io", "subjectaccessreviews"),
     }

@@ -17,7 +17,7 @@ def values(pytestconfig):
     return yaml.safe_load(re.findall(r"```yaml values\n(.*?)```", page, re.DOTALL)[0])
 
 
-def named(documents):
+def index_documents(documents):
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
@@ -27,7 +27,7 @@ async def test_by_default_there_is_none(render):
 
 @pytest.mark.parametrize("changes", [{}, {"metrics": {"enabled": True}}])
 async def test_the_values_of_the_page_make_one_restricted_pod(render, values, changes):
-    documents = named(await render(**values | changes))
+    documents = index_documents(await render(**values | changes))
     deployment = documents["Deployment", NAME]["spec"]
     assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
     pod = deployment["template"]["spec"]

@@ -29,7 +29,7 @@ DURATION = {
 }
 
 
-def closed(*required, **properties):
+def make_closed_schema(*required, **properties):
     return {
         "type": "object",
         "additionalProperties": False,
@@ -40,8 +40,8 @@ def closed(*required, **properties):
 
 # As the API monitoring.coreos.com/v1 has them (Prometheus operator 0.80), of all fields those that are of use here. Closed,
 # since that API drops what it does not know.
-METADATA = closed("name", "namespace", name=TEXT, namespace=TEXT, labels=WORDS, annotations=WORDS)
-ENDPOINT = closed(
+METADATA = make_closed_schema("name", "namespace", name=TEXT, namespace=TEXT, labels=WORDS, annotations=WORDS)
+ENDPOINT = make_closed_schema(
     port=TEXT,
     scheme={"enum": ["http", "https"]},
     path=TEXT,
@@ -49,9 +49,9 @@ ENDPOINT = closed(
     scrapeTimeout=DURATION,
     bearerTokenFile=TEXT,
     honorLabels={"type": "boolean"},
-    tlsConfig=closed(caFile=TEXT, serverName=TEXT, insecureSkipVerify={"type": "boolean"}),
+    tlsConfig=make_closed_schema(caFile=TEXT, serverName=TEXT, insecureSkipVerify={"type": "boolean"}),
 )
-RULE = closed(
+RULE = make_closed_schema(
     "expr",
     alert=TEXT,
     expr=TEXT,
@@ -60,17 +60,17 @@ RULE = closed(
     keep_firing_for=DURATION,
     **{"for": DURATION},
 )
-GROUP = closed(
+GROUP = make_closed_schema(
     "name", name=TEXT | {"minLength": 1}, interval=DURATION, rules={"type": "array", "items": RULE}
 )
 SPECS = {
-    "ServiceMonitor": closed(
+    "ServiceMonitor": make_closed_schema(
         "endpoints",
         "selector",
         endpoints={"type": "array", "items": ENDPOINT},
-        selector=closed(matchLabels=WORDS),
+        selector=make_closed_schema(matchLabels=WORDS),
     ),
-    "PrometheusRule": closed(groups={"type": "array", "items": GROUP}),
+    "PrometheusRule": make_closed_schema(groups={"type": "array", "items": GROUP}),
 }
 
 
@@ -89,7 +89,7 @@ async def test_the_objects_of_the_prometheus_operator_have_its_fields_and_find_t
     documents = await render(metrics=METRICS)
     operator_objects = {document["kind"]: document for document in documents if document["kind"] in SPECS}
     for kind, spec in SPECS.items():
-        envelope = closed(
+        envelope = make_closed_schema(
             *("apiVersion", "kind", "metadata", "spec"),
             apiVersion={"const": "monitoring.coreos.com/v1"},
             kind={"const": kind},

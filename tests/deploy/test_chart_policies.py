@@ -73,7 +73,7 @@ def denied(words):
 
 async def test_a_nodes_token_writes_the_slices_of_its_own_node_and_driver_alone(installed):
     await installed.api.create(kinds.SLICE, resource_slice("theirs", nodeName="node-2"), into=dict)
-    theirs = (await installed.named(kinds.SLICE))["theirs"]
+    theirs = (await installed.list_by_name(kinds.SLICE))["theirs"]
     own_node = "of its own node alone"
     async with installed.acting_as(NODE, node="node-1") as api:
         mine = await api.create(kinds.SLICE, resource_slice("mine", nodeName="node-1"), into=dict)
@@ -131,7 +131,7 @@ async def test_the_controllers_token_writes_its_own_drivers_slices_alone(install
     everywhere = {"allNodes": True}
     await installed.api.create(kinds.SLICE, resource_slice("foreign", OTHER, **everywhere), into=dict)
     await installed.api.create(kinds.SLICE, resource_slice("local", nodeName="node-1"), into=dict)
-    slices = await installed.named(kinds.SLICE)
+    slices = await installed.list_by_name(kinds.SLICE)
     async with installed.acting_as(CONTROLLER, node="node-1") as api:
         mine = await api.create(kinds.SLICE, resource_slice("mine", **everywhere), into=dict)
         mine["spec"]["devices"] = []
@@ -227,4 +227,4 @@ async def test_the_controllers_token_deletes_rules_of_drawbar_taint_that_have_an
                 with denied("may delete a DeviceTaintRule that has"):
                     await api.delete(kind, name)
             await api.delete(kind, "swap")
-        assert sorted(await cluster.named(kind)) == ["lasting", "theirs"]
+        assert sorted(await cluster.list_by_name(kind)) == ["lasting", "theirs"]

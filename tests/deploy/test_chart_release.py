@@ -14,7 +14,7 @@ BEFORE = {"deviceClasses": {"classes": ["gpu"]}, "controller": {"config": {"apiW
 AFTER = {"deviceClasses": {"classes": ["gpu", "nic"]}, "controller": {"config": {"apiWritesBurst": 200}}}
 
 
-def left(cluster):
+def list_installed_objects(cluster):
     """Return the objects that an installation made: all that have its label."""
     return {
         (resource.kind, name)
@@ -25,11 +25,11 @@ def left(cluster):
 
 
 async def classes(cluster):
-    return sorted(await cluster.named(kinds.DEVICE_CLASS))
+    return sorted(await cluster.list_by_name(kinds.DEVICE_CLASS))
 
 
 async def burst(cluster):
-    maps = await cluster.named(kinds.CONFIG_MAP, "drawbar")
+    maps = await cluster.list_by_name(kinds.CONFIG_MAP, "drawbar")
     text = maps["drawbar-controller"]["data"]["controller.yaml"]
     return next(line for line in text.splitlines() if "apiWritesBurst" in line)
 
@@ -39,7 +39,7 @@ async def burst(cluster):
 async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart_cluster, profile, engine):
     async with chart_cluster(profile, engine) as cluster:
         await cluster.install(**BEFORE)
-        installed = left(cluster)
+        installed = list_installed_objects(cluster)
         assert ("Deployment", "drawbar-controller") in installed
         assert await classes(cluster) == ["gpu.drawbar.dev"]
 
@@ -52,12 +52,12 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart
         await cluster.helm("rollback", revision=1)
         assert await classes(cluster) == ["gpu.drawbar.dev"]
         assert await burst(cluster) == "apiWritesBurst: 100"
-        assert left(cluster) == installed
+        assert list_installed_objects(cluster) == installed
 
         await cluster.helm("uninstall")
-        assert {kind for kind, _ in left(cluster)} == {"CustomResourceDefinition"}
+        assert {kind for kind, _ in list_installed_objects(cluster)} == {"CustomResourceDefinition"}
         # They hold what an administrator wrote, and stay unless crds.keep is false.
-        definitions = await cluster.named(kinds.CUSTOM_RESOURCE)
+        definitions = await cluster.list_by_name(kinds.CUSTOM_RESOURCE)
         assert sorted(definitions) == [
             "deviceattachments.drawbar.dev",
             "fabrics.drawbar.dev",
@@ -84,7 +84,7 @@ async def test_an_installation_stays_whole_while_a_device_is_attached_or_a_fabri
 ):
     async with chart_cluster(engine=engine) as cluster:
         await cluster.install()
-        installed = left(cluster)
+        installed = list_installed_objects(cluster)
         await cluster.create(kinds.ATTACHMENT, "rack-7.gpu-1", spec=ATTACHMENT)
 
         with pytest.raises(helm.HelmError, match="the device gpu-1 is still attached to node-1"):
@@ -93,14 +93,14 @@ async def test_an_installation_stays_whole_while_a_device_is_attached_or_a_fabri
         await cluster.create(kinds.FABRIC, "rack-7", spec={"adapter": "grpc", "endpoint": "unix:/x"})
         with pytest.raises(helm.HelmError, match="the Fabric rack-7 is still there"):
             await cluster.helm("uninstall")
-        assert left(cluster) == installed
+        assert list_installed_objects(cluster) == installed
 
         await cluster.delete(kinds.FABRIC, "rack-7")
         # Another driver's objects are its own affair.
         other = {"driver": "gpu.example.com"}
         await cluster.create(kinds.FABRIC, "other", spec={"adapter": "grpc", "endpoint": "unix:/x"} | other)
         await cluster.helm("uninstall")
-        assert {kind for kind, _ in left(cluster)} == {"CustomResourceDefinition"}
+        assert {kind for kind, _ in list_installed_objects(cluster)} == {"CustomResourceDefinition"}
 
 
 async def test_an_upgrade_changes_the_definitions_and_an_uninstallation_may_take_them(chart_cluster):
@@ -113,19 +113,19 @@ async def test_an_upgrade_changes_the_definitions_and_an_uninstallation_may_take
         )
         values = {"image": {"repository": "r/d"}, "crds": {"keep": False}}
         await cluster.helm("upgrade", chart=str(cluster.chart), values=values)
-        definitions = await cluster.named(kinds.CUSTOM_RESOURCE)
+        definitions = await cluster.list_by_name(kinds.CUSTOM_RESOURCE)
         assert definitions["fabrics.drawbar.dev"]["spec"]["names"]["categories"] == ["drawbar"]
         await cluster.helm("uninstall")
-        assert await cluster.named(kinds.CUSTOM_RESOURCE) == {}
+        assert await cluster.list_by_name(kinds.CUSTOM_RESOURCE) == {}
 
 
 async def test_the_definitions_are_left_to_others_on_request(render):
-    def made(documents):
+    def select_definitions(documents):
         return [each for each in documents if each["kind"] == "CustomResourceDefinition"]
 
-    assert made(await render(crds={"install": False})) == []
+    assert select_definitions(await render(crds={"install": False})) == []
     files = [yaml.safe_load(file.read_text()) for file in sorted((CHART / "definitions").glob("*.yaml"))]
-    rendered = made(await render())
+    rendered = select_definitions(await render())
     for definition in rendered:
         assert definition["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
         assert definition["metadata"].pop("labels")["app.kubernetes.io/name"] == "drawbar"
@@ -135,7 +135,7 @@ async def test_the_definitions_are_left_to_others_on_request(render):
 async def test_a_second_driver_is_installed_beside_the_first_and_shares_no_object_with_it(chart_cluster):
     async with chart_cluster() as cluster:
         await cluster.install()
-        first = left(cluster)
+        first = list_installed_objects(cluster)
         values = {"image": {"repository": "r/d"}, "driverName": "gpu.example.com", "crds": {"install": False}}
         await cluster.engine.call(
             "helm_install",
@@ -145,7 +145,7 @@ async def test_a_second_driver_is_installed_beside_the_first_and_shares_no_objec
             values=values,
             timeout="30s",
         )
-        second = left(cluster) - first
+        second = list_installed_objects(cluster) - first
         own = {(kind, name) for kind, name in first if kind != "CustomResourceDefinition"}
         assert {kind for kind, _ in second} == {kind for kind, _ in own}
         assert len(second) == len(own)

@@ -100,7 +100,7 @@ def combinations():
             yield base | dict(zip(TOGETHER, chosen, strict=True))
 
 
-def named(documents):
+def index_documents(documents):
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
@@ -138,7 +138,7 @@ async def test_what_is_rendered_with_every_value_of_the_matrix_fits_the_schemas(
 
 
 async def test_the_controllers_pod_is_restricted_and_there_are_two_that_can_lead(render):
-    documents = named(await render())
+    documents = index_documents(await render())
     spec = documents["Deployment", "drawbar-controller"]["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
@@ -160,7 +160,7 @@ async def test_the_controllers_pod_is_restricted_and_there_are_two_that_can_lead
 )
 async def test_a_pod_has_the_volumes_variables_and_network_that_the_values_give_it(render, component, kind):
     name = f"drawbar-{component}"
-    usual = named(await render())[kind, name]["spec"]["template"]["spec"]
+    usual = index_documents(await render())[kind, name]["spec"]["template"]["spec"]
     assert not {"hostNetwork", "dnsPolicy"} & usual.keys()
     values = {
         "extraVolumes": [{"name": "more", "emptyDir": {}}],
@@ -168,7 +168,7 @@ async def test_a_pod_has_the_volumes_variables_and_network_that_the_values_give_
         "extraEnv": [{"name": "A", "value": "b"}],
         "hostNetwork": True,
     }
-    spec = named(await render(**{component: values}))[kind, name]["spec"]
+    spec = index_documents(await render(**{component: values}))[kind, name]["spec"]
     pod = spec["template"]["spec"]
     container, before = pod["containers"][0], usual["containers"][0]
     assert pod["volumes"] == [*usual["volumes"], *values["extraVolumes"]]
@@ -191,7 +191,7 @@ DESIGNS = "registry.example.com/designs@sha256:" + "0" * 64
 )
 async def test_the_node_daemon_reads_bitstreams_out_of_an_image(render, image, config, path):
     path = path or "/srv/drawbar/bitstreams"
-    documents = named(await render(node={"bitstreams": {"image": image}, "config": config}))
+    documents = index_documents(await render(node={"bitstreams": {"image": image}, "config": config}))
     pod = documents["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "bitstreams"]
     assert volume == {"name": "bitstreams", "image": image}
@@ -202,7 +202,7 @@ async def test_the_node_daemon_reads_bitstreams_out_of_an_image(render, image, c
 
 
 async def test_without_an_image_the_bitstreams_are_where_the_settings_say(render):
-    documents = named(
+    documents = index_documents(
         await render(node={"config": {"initialise": {"bitstreams": "/etc/drawbar/bitstreams"}}})
     )
     pod = documents["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
@@ -220,7 +220,9 @@ async def test_an_image_of_bitstreams_that_cannot_be_mounted_or_is_of_no_use_is_
 
 
 async def test_a_controller_in_the_nodes_network_makes_room_for_the_next_on_its_node(render):
-    spec = named(await render(controller={"hostNetwork": True}))["Deployment", "drawbar-controller"]["spec"]
+    spec = index_documents(await render(controller={"hostNetwork": True}))[
+        "Deployment", "drawbar-controller"
+    ]["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     (port,) = spec["template"]["spec"]["containers"][0]["ports"]
     assert (port["hostPort"], port["containerPort"]) == (9179, 9179)
@@ -235,7 +237,7 @@ async def test_two_proxies_on_one_port_of_the_node_are_refused(render):
 
 
 async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where_the_host_has_it(render):
-    spec = named(await render())["DaemonSet", "drawbar-node"]["spec"]
+    spec = index_documents(await render())["DaemonSet", "drawbar-node"]["spec"]
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert spec["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
@@ -257,7 +259,7 @@ PROXY = {"enabled": True}
     ("component", "kind"), [("controller", "Deployment"), ("node", "DaemonSet")], ids=["controller", "node"]
 )
 async def test_probes_are_the_small_program_and_ask_where_the_daemon_serves(render, component, kind, metrics):
-    documents = named(await render(metrics=metrics))
+    documents = index_documents(await render(metrics=metrics))
     pod = documents[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
     container, *proxies = pod["containers"]
     commands = [container[name]["exec"]["command"] for name in PROBES]
@@ -284,7 +286,7 @@ async def test_probes_are_the_small_program_and_ask_where_the_daemon_serves(rend
 async def test_probes_survive_a_busy_node_and_a_daemon_that_hangs_costs_the_label_within_a_minute(
     render, component, kind
 ):
-    pod = named(await render())[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
+    pod = index_documents(await render())[kind, f"drawbar-{component}"]["spec"]["template"]["spec"]
     _, alive, ready = (pod["containers"][0][name] for name in PROBES)
     assert alive["timeoutSeconds"] * alive["failureThreshold"] >= 120
     assert ready["timeoutSeconds"] * ready["failureThreshold"] >= 30
@@ -330,7 +332,7 @@ def has(label):
 async def test_the_node_daemon_runs_on_nodes_with_a_label_that_no_kubelet_can_give_itself(
     render, node, selector, terms
 ):
-    pod = named(await render(node=node))["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
+    pod = index_documents(await render(node=node))["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
     assert pod.get("nodeSelector") == selector
     affinity = pod.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
@@ -343,7 +345,9 @@ async def test_the_node_daemon_is_privileged_or_has_the_listed_capabilities_and_
     render, pytestconfig
 ):
     async def context(**node):
-        pod = named(await render(node=node))["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
+        pod = index_documents(await render(node=node))["DaemonSet", "drawbar-node"]["spec"]["template"][
+            "spec"
+        ]
         return pod["containers"][0]["securityContext"]
 
     always = {"runAsUser": 0, "readOnlyRootFilesystem": True}
@@ -375,7 +379,7 @@ async def test_no_role_has_a_wildcard_and_no_secret_is_readable_without_its_name
 
 async def test_the_alerts_and_the_dashboard_are_the_files_of_the_chart(render, pytestconfig):
     chart = pytestconfig.rootpath / "deploy" / "drawbar"
-    documents = named(await render(metrics=OPTIONAL["metrics"][1]))
+    documents = index_documents(await render(metrics=OPTIONAL["metrics"][1]))
     alerts = documents["PrometheusRule", "drawbar"]["spec"]["groups"]
     assert "{{ $labels.fabric }}" in str(alerts)
     dashboard = documents["ConfigMap", "drawbar-dashboard"]["data"]["drawbar.json"]

@@ -12,7 +12,7 @@ SELECTOR = {"drawbar.dev/simulation": "true"}
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-async def rendered(render, **values):
+async def render_objects(render, **values):
     """Return the chart's objects by kind and name."""
     simulation = {"enabled": True, **values.pop("simulation", {})}
     documents = await render(simulation=simulation, **values)
@@ -24,7 +24,9 @@ def pod_of(objects, kind, name):
 
 
 async def test_a_fabric_is_beside_the_controller_and_its_hosts_are_the_chosen_nodes(render):
-    objects = await rendered(render, simulation={"nodeSelector": {"lab": "yes"}, "devices": {"nvme": 3}})
+    objects = await render_objects(
+        render, simulation={"nodeSelector": {"lab": "yes"}, "devices": {"nvme": 3}}
+    )
     deployment = objects["Deployment", "drawbar-controller"]
     assert deployment["spec"]["replicas"] == 1
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
@@ -41,7 +43,7 @@ async def test_its_fabric_is_made_after_the_definitions_and_kept_by_an_upgrade(c
     async with chart_cluster() as cluster:
         values = {"simulation": {"enabled": True}}
         await cluster.install(**values)
-        made = (await cluster.named(kinds.FABRIC))["simulated"]
+        made = (await cluster.list_by_name(kinds.FABRIC))["simulated"]
         assert made["spec"].items() >= {
             ("driver", "drawbar.dev"),
             ("adapter", "grpc"),
@@ -49,12 +51,12 @@ async def test_its_fabric_is_made_after_the_definitions_and_kept_by_an_upgrade(c
         }
         image = {"image": {"repository": "registry.example.com/drawbar"}}
         await cluster.helm("upgrade", chart=str(cluster.chart), values=values | image)
-        kept = (await cluster.named(kinds.FABRIC))["simulated"]
+        kept = (await cluster.list_by_name(kinds.FABRIC))["simulated"]
         assert kept["metadata"]["uid"] == made["metadata"]["uid"]
 
 
 async def test_the_node_daemon_runs_on_the_chosen_nodes_alone_and_reaches_no_hardware(render):
-    objects = await rendered(render, node={"nodeSelector": {"kubernetes.io/os": "linux"}})
+    objects = await render_objects(render, node={"nodeSelector": {"kubernetes.io/os": "linux"}})
     pod = pod_of(objects, "DaemonSet", "drawbar-node")
     assert pod["nodeSelector"] == SELECTOR | {"kubernetes.io/os": "linux"}
     assert "affinity" not in pod
@@ -91,7 +93,7 @@ async def test_the_daemon_reads_the_tree_that_the_host_writes(chart_cluster):
         assert given["root"] == str(options.sysfs)
         assert f"unix:{given['uevents']}" == options.uevents
         assert given["ready"] in host["startupProbe"]["exec"]["command"]
-        assert list(await cluster.named(kinds.FABRIC)) == ["simulated"]
+        assert list(await cluster.list_by_name(kinds.FABRIC)) == ["simulated"]
 
 
 async def test_without_it_nothing_is_pretended(render_text):
@@ -120,6 +122,6 @@ async def test_it_is_refused_with_classic_allocation(render):
 
 
 async def test_its_objects_are_valid(render, validator):
-    for document in (await rendered(render)).values():
+    for document in (await render_objects(render)).values():
         if document["kind"] in {"Deployment", "DaemonSet"}:
             validator.validate(json.loads(json.dumps(document)), "1.34", strict=True)

@@ -8,12 +8,12 @@ pytestmark = pytest.mark.tool("chart")
 NAME = "drawbar-ui"
 
 
-def named(documents):
+def index_documents(documents):
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
 async def test_it_is_off_by_default(render):
-    assert not [name for _, name in named(await render()) if name == NAME]
+    assert not [name for _, name in index_documents(await render()) if name == NAME]
 
 
 @pytest.mark.parametrize("values", [{}, {"tlsSecretName": "mine"}], ids=["self-signed", "own certificate"])
@@ -24,7 +24,7 @@ async def test_its_pod_has_no_right_and_no_token(render, validator, values):
             validator.validate(document, "1.32", strict=True)
         for subject in document.get("subjects", ()):
             assert subject["name"] != NAME, "no role is bound to the account"
-    objects = named(documents)
+    objects = index_documents(documents)
     pod = objects["Deployment", NAME]["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert objects["ServiceAccount", NAME]["automountServiceAccountToken"] is False
@@ -43,7 +43,7 @@ async def test_its_pod_has_no_right_and_no_token(render, validator, values):
 
 @pytest.mark.parametrize("values", [{}, {"tlsSecretName": "mine"}], ids=["self-signed", "own certificate"])
 async def test_the_verb_understands_its_arguments(render, capsys, monkeypatch, tmp_path, values):
-    objects = named(await render(ui={"enabled": True} | values))
+    objects = index_documents(await render(ui={"enabled": True} | values))
     [container] = objects["Deployment", NAME]["spec"]["template"]["spec"]["containers"]
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main.main([*container["command"][1:], *container["args"]]) != 0
@@ -56,7 +56,7 @@ async def test_only_the_named_clients_reach_it_and_it_reaches_the_api_server_alo
     documents = await render(
         ui={"enabled": True}, networkPolicy={"uiFrom": sources, "apiServerCIDRs": ["10.0.0.1/32"]}
     )
-    policy = named(documents)["NetworkPolicy", NAME]["spec"]
+    policy = index_documents(documents)["NetworkPolicy", NAME]["spec"]
     assert policy["ingress"] == [{"ports": [{"port": 8443, "protocol": "TCP"}], "from": sources}]
     [egress] = policy["egress"]
     assert egress["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]

@@ -103,7 +103,7 @@ def devices(*drivers):
     return {"status": {"devices": [{"driver": driver, "pool": "p", "device": "one"} for driver in drivers]}}
 
 
-def allocated(node):
+def make_allocated_status(node):
     results = [
         {"request": "r", "driver": driver, "pool": "p", "device": "one"} for driver in ("drawbar.dev", OTHER)
     ]
@@ -341,7 +341,7 @@ async def wide(chart_cluster):
             claim = await cluster.create(
                 kinds.CLAIM, name, "default", spec={"devices": {"requests": [request]}}
             )
-            claim["status"] = allocated(node)
+            claim["status"] = make_allocated_status(node)
             at = {"namespace": "default", "subresource": "status"}
             await cluster.api.replace(kinds.CLAIM, name, claim, into=dict, **at)
         labels = {f"{kind}.drawbar.dev/foreign": OTHER for kind in ("fabric", "closed")}
@@ -452,7 +452,7 @@ async def test_the_type_checker_reports_no_problem_in_them(wide):
     cluster, _ = wide
     checked = {
         name: policy["status"]["typeChecking"]
-        for name, policy in (await cluster.named(kinds.ADMISSION_POLICY)).items()
+        for name, policy in (await cluster.list_by_name(kinds.ADMISSION_POLICY)).items()
     }
     assert checked.keys() == ATTEMPTS.keys()
     assert not any(checked.values())

@@ -36,7 +36,7 @@ def webhook(**changes):
     return {"webhook": {"enabled": True} | changes, "networkPolicy": {"apiServerCIDRs": ["10.0.0.1/32"]}}
 
 
-def named(documents):
+def index_documents(documents):
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
 
@@ -53,7 +53,7 @@ def rendered(render):
 
     async def documents(driver="drawbar.dev", **values):
         everything = await render(driverName=driver, **webhook(**values))
-        return named(document for document in everything if is_webhooks(document))
+        return index_documents(document for document in everything if is_webhooks(document))
 
     return documents
 
@@ -64,7 +64,7 @@ async def test_by_default_there_is_none(render):
 
 async def test_its_pod_is_restricted_and_its_account_may_nothing(render):
     everything = await render(**webhook())
-    documents = named(everything)
+    documents = index_documents(everything)
     pod = documents["Deployment", NAME]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pod["automountServiceAccountToken"] is False
@@ -92,7 +92,7 @@ ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
     ids=["the API server's addresses", "what is given"],
 )
 async def test_the_api_server_alone_connects_to_it_and_it_connects_to_nothing(render, given, peers):
-    documents = named(await render(**webhook() | {"networkPolicy": given}))
+    documents = index_documents(await render(**webhook() | {"networkPolicy": given}))
     policy = documents["NetworkPolicy", NAME]["spec"]
     assert policy["ingress"] == [{"ports": [{"port": 9443, "protocol": "TCP"}], "from": peers}]
     assert (policy["egress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])
@@ -225,7 +225,7 @@ def test_the_schema_has_the_settings_of_the_webhook_and_no_others(pytestconfig):
 @contextlib.asynccontextmanager
 async def installed(cluster, address):
     """Run the webhook as the chart has it, but on the loopback interface; yield the file with its authority."""
-    secret = (await cluster.named(kinds.SECRET, "drawbar"))["mine"]["data"]
+    secret = (await cluster.list_by_name(kinds.SECRET, "drawbar"))["mine"]["data"]
     files = {name: cluster.path / name for name in secret}
     for name, file in files.items():
         file.write_bytes(base64.b64decode(secret[name]))
@@ -243,9 +243,9 @@ async def installed(cluster, address):
         await cluster.stop("webhook")
 
 
-async def answered(cluster, address, authority, wanted):
+async def ask_webhook(cluster, address, authority, wanted):
     """Return the webhook's response for the parameters of a class, to a request as its configuration has it made."""
-    (configuration,) = (await cluster.named(WEBHOOKS)).values()
+    (configuration,) = (await cluster.list_by_name(WEBHOOKS)).values()
     (entry,) = [entry for entry in configuration["webhooks"] if entry["name"].startswith("classes.")]
     asked = entry["clientConfig"]
     assert base64.b64decode(asked["caBundle"]) == authority.read_bytes()
@@ -286,6 +286,6 @@ async def test_a_client_that_trusts_the_authority_of_the_configuration_gets_an_a
         await cluster.install(**webhook(certificate=OWN | {"caBundle": secret["ca.crt"]}))
         await cluster.create(kinds.SECRET, "mine", "drawbar", type="kubernetes.io/tls", data=secret)
         async with installed(cluster, own_address) as authority:
-            assert (await answered(cluster, own_address, authority, good))["allowed"]
-            refused = await answered(cluster, own_address, authority, good | {"x": 1})
+            assert (await ask_webhook(cluster, own_address, authority, good))["allowed"]
+            refused = await ask_webhook(cluster, own_address, authority, good | {"x": 1})
             assert "spec.config[0].opaque.parameters.x is not a field" in refused["status"]["message"]

@@ -15,15 +15,15 @@ OF_EVERY_KIND = {"apiVersion", "kind", "metadata"}
 DEFINITIONS = sorted((Path(__file__).parents[2] / "deploy" / "drawbar" / "definitions").glob("*.yaml"))
 
 
-def undescribed(path, schema):
+def find_undescribed_fields(path, schema):
     """Yield the paths of all fields below a schema that `kubectl explain` would show without a description."""
     if path and not schema.get("description", "").strip():
         yield path
     for name, inner in schema.get("properties", {}).items():
-        yield from undescribed(f"{path}.{name}" if path else name, inner)
+        yield from find_undescribed_fields(f"{path}.{name}" if path else name, inner)
     if isinstance(schema.get("items"), dict):
         for name, inner in schema["items"].get("properties", {}).items():
-            yield from undescribed(f"{path}[].{name}", inner)
+            yield from find_undescribed_fields(f"{path}[].{name}", inner)
 
 
 @pytest.mark.parametrize("file", DEFINITIONS, ids=lambda file: file.stem)
@@ -31,13 +31,13 @@ def test_every_field_and_the_kind_itself_have_a_description(file):
     (version,) = yaml.safe_load(file.read_text())["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     assert schema["description"]
-    assert set(undescribed("", schema)) == OF_EVERY_KIND
+    assert set(find_undescribed_fields("", schema)) == OF_EVERY_KIND
 
 
 UNBOUNDED_PATTERN = re.compile(r"[*+]|\{\d+,\}")
 
 
-def unbounded(path, schema):
+def find_unbounded_fields(path, schema):
     """Yield the paths of all fields below a schema that can hold as much as their writer likes."""
     match schema.get("type"):
         case "string":
@@ -51,15 +51,15 @@ def unbounded(path, schema):
         case "array":
             if "maxItems" not in schema:
                 yield path
-            yield from unbounded(f"{path}[]", schema["items"])
+            yield from find_unbounded_fields(f"{path}[]", schema["items"])
         case "object":
             values = schema.get("additionalProperties")
             if isinstance(values, dict):
                 if "maxProperties" not in schema:
                     yield path
-                yield from unbounded(f"{path}{{}}", values)
+                yield from find_unbounded_fields(f"{path}{{}}", values)
     for name, inner in schema.get("properties", {}).items():
-        yield from unbounded(f"{path}.{name}" if path else name, inner)
+        yield from find_unbounded_fields(f"{path}.{name}" if path else name, inner)
 
 
 @pytest.mark.parametrize("file", DEFINITIONS, ids=lambda file: file.stem)
@@ -67,7 +67,7 @@ def test_nobody_can_write_a_field_of_any_length(file):
     (version,) = yaml.safe_load(file.read_text())["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     properties = {name: inner for name, inner in schema["properties"].items() if name not in OF_EVERY_KIND}
-    assert list(unbounded("", schema | {"properties": properties})) == []
+    assert list(find_unbounded_fields("", schema | {"properties": properties})) == []
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ PROGRAMS = "usr/local/bin"
 BILL = "usr/local/share/drawbar/sbom.cdx.json"
 
 
-def locked(name):
+def read_lock_file(name):
     """Return by package its version and the hashes of its files."""
     text = (ROOT / name).read_text()
     assert "://" not in text
@@ -44,8 +44,8 @@ def locked(name):
     ["requirements.txt", "requirements-build.txt", "requirements-simulation.txt"],
 )
 def test_the_images_packages_are_those_that_are_tested_each_with_its_hashes(name):
-    tested = locked("requirements-dev.txt")
-    pinned = locked(f"deploy/image/{name}")
+    tested = read_lock_file("requirements-dev.txt")
+    pinned = read_lock_file(f"deploy/image/{name}")
     assert {key: tested.get(key) for key in pinned} == pinned
     assert all(hashes for _, hashes in pinned.values())
 
@@ -53,11 +53,11 @@ def test_the_images_packages_are_those_that_are_tested_each_with_its_hashes(name
 def test_nothing_that_drawbar_needs_is_missing_and_nothing_of_the_tests_is_there():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     names = [re.match(r"[\w-]+", requirement)[0] for requirement in project["project"]["dependencies"]]
-    pinned = locked("deploy/image/requirements.txt")
+    pinned = read_lock_file("deploy/image/requirements.txt")
     assert [name for name in names if name not in pinned] == []
     assert not {"pytest", "asyncinotify", "hatchling", "pip", "setuptools"} & pinned.keys()
     assert not {"aiohttp-retry", "typer", "prompt-toolkit"} & pinned.keys()
-    assert "hatchling" in locked("deploy/image/requirements-build.txt")
+    assert "hatchling" in read_lock_file("deploy/image/requirements-build.txt")
 
 
 def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_without_rights():
@@ -115,7 +115,7 @@ def roots(tmp_path_factory):
     return folders
 
 
-def described(root):
+def describe_files(root):
     """Return by path what a layer of an image would have of it: mode, time and content."""
     files = {}
     for path in (root, *sorted(root.rglob("*"))):
@@ -128,7 +128,7 @@ def described(root):
 @pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
 def test_two_installations_give_the_same_files(roots):
-    first, second = (described(root) for root in roots)
+    first, second = (describe_files(root) for root in roots)
     assert [path for path in first.keys() | second.keys() if first.get(path) != second.get(path)] == []
     assert all(str(root).encode() not in content for root in roots for _, _, content in first.values())
 
@@ -137,7 +137,7 @@ def test_two_installations_give_the_same_files(roots):
 @pytest.mark.timeout(SECONDS)
 def test_the_bill_of_materials_has_each_package_with_the_hash_that_was_asked_for(roots):
     bill = json.loads((roots[0] / BILL).read_text())
-    asked = locked("deploy/image/requirements.txt")
+    asked = read_lock_file("deploy/image/requirements.txt")
     reported = {
         component["name"]: (component["version"], component["hashes"][0]["content"])
         for component in bill["components"]
@@ -245,7 +245,7 @@ class Installed:
     async def start(self, workload, environment):
         """Start the only container's command of a workload, with the file of settings that its pods get."""
         name = workload["metadata"]["name"]
-        maps = await self.cluster.named(kinds.CONFIG_MAP, "drawbar")
+        maps = await self.cluster.list_by_name(kinds.CONFIG_MAP, "drawbar")
         ((key, text),) = maps[name]["data"].items()
         file = self.cluster.path / f"installed-{key}"
         file.write_text(text)

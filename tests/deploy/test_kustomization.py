@@ -11,14 +11,14 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "manifests"
 COMPONENTS = sorted(manifests.COMPONENTS)
 
 
-def listed(folder=FOLDER):
+def list_resources(folder=FOLDER):
     return yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
 
 
 def documents(folder=FOLDER):
     return [
         document
-        for name in listed(folder)
+        for name in list_resources(folder)
         for document in yaml.safe_load_all((folder / name).read_text())
         if document
     ]
@@ -31,7 +31,7 @@ def key(document):
 def test_it_lists_every_file_beside_it():
     for folder in (FOLDER, *(FOLDER / "components" / name for name in COMPONENTS)):
         files = {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"}
-        assert sorted(listed(folder)) == sorted(files)
+        assert sorted(list_resources(folder)) == sorted(files)
 
 
 def test_each_optional_part_is_a_component():

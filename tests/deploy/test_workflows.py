@@ -56,7 +56,7 @@ def make_targets():
     return set(phony[1].split())
 
 
-def made(path):
+def list_run_targets(path):
     """Return the targets of make that the workflow runs."""
     return {
         target
@@ -66,7 +66,7 @@ def made(path):
 
 
 def test_every_change_passes_tests_chart_and_docs_and_every_night_kubernetes_and_the_lab():
-    by_name = {path.stem: made(path) for path in WORKFLOWS}
+    by_name = {path.stem: list_run_targets(path) for path in WORKFLOWS}
     assert by_name["ci"] == {"test", "chart", "docs"}
     assert by_name["docs"] == {"docs"}
     assert by_name["nightly"] == {"kubernetes", "hil"}
@@ -74,7 +74,7 @@ def test_every_change_passes_tests_chart_and_docs_and_every_night_kubernetes_and
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_runs_only_targets_that_the_makefile_has(path):
-    assert made(path) <= make_targets()
+    assert list_run_targets(path) <= make_targets()
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -106,12 +106,12 @@ def test_every_script_is_one_that_bash_can_parse(path):
         subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True, timeout=120)
 
 
-def needed(name):
+def list_required_jobs(name):
     """Return the jobs of the release that have passed before the named job begins."""
     job = jobs(RELEASE)[name]
     first = job.get("needs", [])
     first = [first] if isinstance(first, str) else first
-    return set(first) | {before for need in first for before in needed(need)}
+    return set(first) | {before for need in first for before in list_required_jobs(need)}
 
 
 def test_a_release_begins_with_a_tag_alone():
@@ -120,7 +120,7 @@ def test_a_release_begins_with_a_tag_alone():
 
 @pytest.mark.parametrize("name", [name for workflow, name in RIGHTS if workflow == "release"])
 def test_nothing_is_published_before_the_tag_the_tests_and_the_programs_have_passed(name):
-    assert needed(name) >= {"check", "tests", "program"}
+    assert list_required_jobs(name) >= {"check", "tests", "program"}
     assert jobs(RELEASE)["tests"]["uses"] == "./.github/workflows/ci.yaml"
 
 
@@ -147,7 +147,7 @@ def test_the_page_about_releases_has_each_setting():
 
 
 def test_the_release_is_the_last_job_and_all_that_is_uploaded_is_used():
-    assert needed("release") == jobs(RELEASE).keys() - {"release"}
+    assert list_required_jobs("release") == jobs(RELEASE).keys() - {"release"}
     uploaded = {
         re.sub(r"\$\{\{.*?\}\}", "*", step["with"]["name"])
         for step in steps(RELEASE)

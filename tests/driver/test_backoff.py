@@ -66,23 +66,23 @@ def call(*failures):
     """Return a call that fails so often, and what it was called with."""
     left, calls = list(failures), []
 
-    async def made(*arguments):
+    async def record_call(*arguments):
         calls.append(arguments)
         if left:
             raise left.pop(0)
         return "done"
 
-    return made, calls
+    return record_call, calls
 
 
-def repeating(**changes):
+def make_retrying(**changes):
     return backoff.build_retrying(Busy, unless=(Broken,), first_seconds=0.001, max_seconds=0.002, **changes)
 
 
 async def test_a_call_is_made_again_until_it_succeeds():
     made, calls = call(Busy("1"), Busy("2"))
     noted = []
-    assert await repeating(noted=noted.append)(made, "a") == "done"
+    assert await make_retrying(noted=noted.append)(made, "a") == "done"
     assert calls == [("a",)] * 3
     assert [str(error) for error in noted] == ["1", "2"]
 
@@ -91,14 +91,14 @@ async def test_a_call_is_made_again_until_it_succeeds():
 async def test_another_failure_is_raised_at_once(failure):
     made, calls = call(failure)
     with pytest.raises(type(failure)):
-        await repeating()(made)
+        await make_retrying()(made)
     assert len(calls) == 1
 
 
 async def test_a_bound_of_tries_raises_the_last_failure():
     made, calls = call(*(Busy(str(number)) for number in range(9)))
     with pytest.raises(Busy, match="2"):
-        await repeating(tries=3)(made)
+        await make_retrying(tries=3)(made)
     assert len(calls) == 3
 
 
@@ -107,7 +107,7 @@ async def test_the_pause_that_was_asked_for_is_kept_within_the_bound():
     asked.retry_after_seconds = 1e9
     made, _ = call(asked)
     async with asyncio.timeout(5):
-        assert await repeating()(made) == "done"
+        assert await make_retrying()(made) == "done"
 
 
 def test_a_failure_is_logged_once_while_it_lasts(caplog):

@@ -22,7 +22,7 @@ def deep(number=0):
     return deep(number + 1)
 
 
-def failing(error):
+def raise_error(error):
     """Raise in a frame of its own."""
     if error is RecursionError:
         deep()
@@ -46,7 +46,7 @@ def test_an_unexpected_error_is_kept_from_the_caller_counted_and_shown_once(cont
         with contained.attempt(
             "devices", "d1", extra=lambda: {"device": "d1"}, report=shown.append
         ) as attempt:
-            failing(error)
+            raise_error(error)
     assert attempt.failure
     assert contained.counts() == {"devices": 2.0}
     assert contained.count_failing() == {"devices": 1.0}
@@ -113,7 +113,7 @@ def test_a_report_that_fails_harms_nothing(contained):
 def test_one_place_is_logged_once_in_a_while_with_the_number_in_between(contained, clock, caplog):
     def fail():
         with contained.attempt("devices"):
-            failing(KeyError())
+            raise_error(KeyError())
 
     def records():
         return [record for record in caplog.records if record.message == containment.MESSAGE]
@@ -259,14 +259,14 @@ def test_a_callback_that_fails_is_made_again_with_the_state_that_was_reported_la
         contained = containment.Containment()
         callbacks, seen, broken = containment.Callbacks(contained, "watch"), [], {"a"}
 
-        def changed(old, new):
+        def note_or_fail(old, new):
             if (new or old)[0] in broken:
                 raise ZeroDivisionError
             seen.append((old, new))
 
-        callbacks.tell("a", changed, None, "a1")
-        callbacks.tell("b", changed, None, "b1")
-        callbacks.tell("a", changed, "a1", "a2")
+        callbacks.tell("a", note_or_fail, None, "a1")
+        callbacks.tell("b", note_or_fail, None, "b1")
+        callbacks.tell("a", note_or_fail, "a1", "a2")
         assert seen == [(None, "b1")]
         assert contained.count_failing() == {"watch": 1.0}
         await asyncio.sleep(5)
@@ -275,7 +275,7 @@ def test_a_callback_that_fails_is_made_again_with_the_state_that_was_reported_la
         assert seen == [(None, "b1"), (None, "a2")]
         assert contained.count_failing() == {"watch": 0.0}
         tries = contained.counts()["watch"]
-        callbacks.tell("a", changed, "a2", "a3")
+        callbacks.tell("a", note_or_fail, "a2", "a3")
         await asyncio.sleep(containment.PAUSE_MAX_SECONDS)
         assert seen[2:] == [("a2", "a3")]
         assert contained.counts()["watch"] == tries
@@ -288,12 +288,12 @@ def test_an_object_that_came_and_went_unreported_is_never_reported():
         contained = containment.Containment()
         callbacks, seen = containment.Callbacks(contained, "watch"), []
 
-        def changed(old, new):
+        def note_and_fail(old, new):
             seen.append((old, new))
             raise ZeroDivisionError
 
-        callbacks.tell("a", changed, None, "a1")
-        callbacks.tell("a", changed, "a1", None)
+        callbacks.tell("a", note_and_fail, None, "a1")
+        callbacks.tell("a", note_and_fail, "a1", None)
         await asyncio.sleep(600)
         assert seen == [(None, "a1")]
         assert contained.count_failing() == {"watch": 0.0}
@@ -323,7 +323,7 @@ async def test_what_a_timer_raises_is_counted_and_logged(contained, caplog):
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     with contained.callbacks():
-        loop.call_soon(failing, KeyError("x"))
+        loop.call_soon(raise_error, KeyError("x"))
         await waiting.eventually(lambda: contained.counts() == {"callbacks": 1.0})
     assert loop.get_exception_handler() is before
     assert contained.count_failing() == {"callbacks": 0.0}

@@ -18,7 +18,7 @@ def logger():
     return logging.Logger("test.of.logs", logging.INFO)  # noqa: LOG001 - pytest cannot report all that it says
 
 
-def written(logger, form):
+def capture_log(logger, form):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter({"text": logs._Text, "json": logs._Json}[form]())
@@ -27,7 +27,7 @@ def written(logger, form):
 
 
 def test_values_follow_the_message_as_text(logger):
-    stream = written(logger, "text")
+    stream = capture_log(logger, "text")
     logger.info("device is visible", extra={"address": "0000:01:00.0", "seconds": 1.5})
     assert stream.getvalue().endswith("INFO    logs: device is visible address=0000:01:00.0 seconds=1.5\n")
 
@@ -37,20 +37,20 @@ def test_values_follow_the_message_as_text(logger):
     [("a b", '"a b"'), ("a\nb", '"a\\nb"'), ('"', '"\\""'), ("", '""'), ("k=v", '"k=v"'), ("ä", "ä")],
 )
 def test_a_value_that_could_be_misread_is_quoted(logger, value, shown):
-    stream = written(logger, "text")
+    stream = capture_log(logger, "text")
     logger.info("m", extra={"value": value})
     assert stream.getvalue().endswith(f" value={shown}\n")
 
 
 def test_foreign_text_begins_no_line_of_its_own(logger):
-    stream = written(logger, "text")
+    stream = capture_log(logger, "text")
     logger.info("received: %s", "x\n2026-01-01 CRITICAL forged\r\nagain")
     assert stream.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize("form", list(logs.Format))
 def test_a_traceback_is_kept(logger, form):
-    stream = written(logger, form)
+    stream = capture_log(logger, form)
     try:
         {}["bug"]
     except KeyError:
@@ -60,7 +60,7 @@ def test_a_traceback_is_kept(logger, form):
 
 
 def test_the_json_form_is_one_object_a_line_with_values_of_any_kind(logger):
-    stream = written(logger, "json")
+    stream = capture_log(logger, "json")
     logger.warning("m %s", 1, extra={"path": logs, "number": 2})
     fields = json.loads(stream.getvalue())
     assert (fields["level"], fields["logger"], fields["message"], fields["number"]) == (
@@ -72,7 +72,7 @@ def test_the_json_form_is_one_object_a_line_with_values_of_any_kind(logger):
 
 
 def test_no_value_poses_as_the_level_or_the_time(logger):
-    stream = written(logger, "json")
+    stream = capture_log(logger, "json")
     logger.info("m", extra={"level": "CRITICAL", "ts": "never", "logger": "x"})
     fields = json.loads(stream.getvalue())
     assert (fields["level"], fields["logger"]) == ("INFO", "test.of.logs")
@@ -98,7 +98,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_every_record_is_one_line_of_json_with_the_same_four_fields(logger, case):
-    stream = written(logger, "json")
+    stream = capture_log(logger, "json")
     HOSTILE[case](logger)
     (line,) = stream.getvalue().splitlines()
     fields = json.loads(line)

@@ -24,13 +24,13 @@ def is_safe(written):
 def streams(monkeypatch):
     """Standard streams in the given encoding, as bytes."""
 
-    def made(encoding="utf-8"):
+    def replace_streams(encoding="utf-8"):
         raw = io.BytesIO(), io.BytesIO()
         for name, file in zip(("stdout", "stderr"), raw, strict=True):
             monkeypatch.setattr(sys, name, io.TextIOWrapper(file, encoding=encoding, write_through=True))
         return raw
 
-    return made
+    return replace_streams
 
 
 @given(st.text())

@@ -61,7 +61,7 @@ def test_the_threads_of_a_daemon_have_stacks_that_take_no_huge_page():
     assert 0 < sizes[0] < 2 << 20
 
 
-async def failing(*raised):
+async def fail_in_tasks(*raised):
     async def fail(error):
         raise error
 
@@ -75,14 +75,14 @@ async def failing(*raised):
 def test_an_error_deep_in_task_groups_comes_out_as_itself():
     wanted = errors.UsageError("say it otherwise")
     with pytest.raises(errors.UsageError) as raised:
-        supervision.run(failing(wanted))
+        supervision.run(fail_in_tasks(wanted))
     assert raised.value is wanted
     assert raised.value.exit_code == 2
 
 
 def test_of_several_errors_the_first_comes_out():
     with pytest.raises(errors.DrawbarError, match="first"):
-        supervision.run(failing(errors.DrawbarError("first"), errors.DrawbarError("second")))
+        supervision.run(fail_in_tasks(errors.DrawbarError("first"), errors.DrawbarError("second")))
 
 
 def test_an_error_outside_of_task_groups_comes_out_as_itself():
@@ -101,7 +101,7 @@ def test_an_error_outside_of_task_groups_comes_out_as_itself():
     ],
 )
 def test_an_unforeseen_error_is_logged_with_its_traceback_and_gives_status_1(raised, caplog):
-    assert supervision.run(failing(*raised)) == 1
+    assert supervision.run(fail_in_tasks(*raised)) == 1
     (record,) = caplog.records
     assert record.levelname == "CRITICAL"
     assert record.exc_info is not None
@@ -158,7 +158,7 @@ sys.exit(supervision.run(daemon(), stop_seconds=0.3))
 """
 
 
-def started(body, more=""):
+def start_program(body, more=""):
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(body=body, more=more)],
         stdout=subprocess.PIPE,
@@ -169,7 +169,7 @@ def started(body, more=""):
 
 @pytest.mark.parametrize("case", HANGING)
 def test_the_process_ends_even_if_clean_up_hangs(case):
-    with started(HANGING[case]) as process:
+    with start_program(HANGING[case]) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 1
@@ -182,7 +182,7 @@ def test_the_process_ends_even_if_clean_up_hangs(case):
 
 def test_what_ended_the_daemon_is_said_even_if_clean_up_hangs():
     body, more = HANGING["a-read-in-a-thread"], "        raise errors.DrawbarError('the reason')"
-    with started(body, "        await asyncio.to_thread(begun.wait)\n" + more) as process:
+    with start_program(body, "        await asyncio.to_thread(begun.wait)\n" + more) as process:
         assert process.wait(120) == 1
         assert json.loads(process.stderr.read())["cause"] == "the reason"
 

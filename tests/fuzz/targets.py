@@ -360,14 +360,14 @@ _EVENTS = (
 )
 
 
-def _published(device: contract.Device) -> None:
+def _encode_device(device: contract.Device) -> None:
     msgspec.json.encode(pool_devices.build_device(DRIVER, "fab", device, members=()))
 
 
 def _grpc(raw: bytes, _folder: Path) -> None:
     event = conversion.event(fabric_pb2.WatchEvent.FromString(raw))
     if isinstance(event, contract.DeviceChanged):
-        _published(event.device)
+        _encode_device(event.device)
 
 
 _SYSTEM = {"@odata.id": "/redfish/v1/Systems/1", "Id": "1", "UUID": "A", "SerialNumber": "S", "HostName": "h"}
@@ -415,7 +415,7 @@ def _redfish(raw: bytes, _folder: Path) -> None:
             entities.switch,
         ):
             read(document)
-        _published(entities.device("d", document, listed))
+        _encode_device(entities.device("d", document, listed))
         entities.host("h", document, listed)
         tasks.from_task(document)
         messages.refusal(400, document.body, what="x", changes=True)

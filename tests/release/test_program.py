@@ -16,7 +16,7 @@ import pytest
 SECONDS = 600
 
 
-def locked(name):
+def list_locked_packages(name):
     """Return the packages that a list of deploy/image names."""
     lines = (program.ROOT / "deploy" / "image" / name).read_text().splitlines()
     return {line.split("==")[0] for line in lines if "==" in line}
@@ -65,7 +65,7 @@ def test_the_program_has_every_package_of_the_image_and_no_double(unpacked, made
     assert not [name for name in names if name.startswith(("drawbar/mocks", "drawbar/fabric/qemu"))]
     bill = json.loads((made / f"{program.stem()}.cdx.json").read_text())
     listed = {component["name"] for component in bill["components"]}
-    assert listed == locked("requirements.txt")
+    assert listed == list_locked_packages("requirements.txt")
 
 
 @pytest.mark.tool("chart")

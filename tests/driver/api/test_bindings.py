@@ -22,7 +22,7 @@ def device_status(device, *conditions, driver=DRIVER):
     return claims.AllocatedDevice(driver=driver, pool="p", device=device, conditions=conditions)
 
 
-def given(device, driver=DRIVER, **more):
+def make_result(device, driver=DRIVER, **more):
     return claims.AllocationResult(request="r", driver=driver, pool="p", device=device, **more)
 
 
@@ -31,7 +31,7 @@ def claim(*results, devices=()):
         metadata=meta.ObjectMeta(name="c", namespace="ns", uid="u", resource_version="7"),
         status=claims.ClaimStatus(
             allocation=claims.Allocation(
-                devices=claims.DeviceAllocation(results=results or (given("d1"),)),
+                devices=claims.DeviceAllocation(results=results or (make_result("d1"),)),
                 allocation_timestamp=THEN,
             ),
             devices=devices,
@@ -42,7 +42,7 @@ def claim(*results, devices=()):
 STATEMENT = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="New", message="new")
 
 
-def applied(claim, statements=None, own=bindings.NODE_CONDITIONS):
+def build_apply_body(claim, statements=None, own=bindings.NODE_CONDITIONS):
     return bindings.build_apply(
         claim,
         DRIVER,
@@ -84,26 +84,26 @@ CASES = {
         {"d1": [(NODE_FAILED, "False", "Old", THEN), FRESH]},
     ),
     "conditions-of-another-device-are-kept": (
-        claim(given("d1"), given("d2"), devices=(device_status("d2", condition(VISIBLE)),)),
+        claim(make_result("d1"), make_result("d2"), devices=(device_status("d2", condition(VISIBLE)),)),
         {"d1": [FRESH], "d2": [(VISIBLE, "True", "Old", THEN)]},
     ),
-    "a-device-without-conditions-is-left-out": (claim(given("d1"), given("d2")), {"d1": [FRESH]}),
+    "a-device-without-conditions-is-left-out": (claim(make_result("d1"), make_result("d2")), {"d1": [FRESH]}),
     "conditions-of-the-other-writer-are-left-to-it": (
         claim(devices=(device_status("d1", condition(f"{DRIVER}/attached"), condition("Ready")),)),
         {"d1": [FRESH]},
     ),
     "devices-of-other-drivers-are-left-to-them": (
         claim(
-            given("d1"),
-            given("d1", driver="other.dev"),
+            make_result("d1"),
+            make_result("d1", driver="other.dev"),
             devices=(device_status("d1", condition(VISIBLE, "False"), driver="other.dev"),),
         ),
         {"d1": [FRESH]},
     ),
     "admin-access-is-left-out": (
         claim(
-            given("d1"),
-            given("d2", admin_access=True),
+            make_result("d1"),
+            make_result("d2", admin_access=True),
             devices=(device_status("d2", condition(VISIBLE, "False")),),
         ),
         {"d1": [FRESH]},
@@ -118,16 +118,16 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_each_apply_carries_all_that_its_writer_states_and_nothing_else(case):
     claim, expected = CASES[case]
-    assert conditions_by_device(applied(claim)) == expected
+    assert conditions_by_device(build_apply_body(claim)) == expected
 
 
 SAME = condition(VISIBLE, reason="New", message="new")
 SILENT = {
     "reported-already": (claim(devices=(device_status("d1", SAME),)), None),
     "nothing-to-say": (claim(devices=(device_status("d1", condition(NODE_FAILED)),)), {}),
-    "about-a-device-that-is-not-allocated": (claim(given("d2")), None),
-    "about-another-driver's-device": (claim(given("d1", driver="other.dev")), None),
-    "about-admin-access": (claim(given("d1", admin_access=True)), None),
+    "about-a-device-that-is-not-allocated": (claim(make_result("d2")), None),
+    "about-another-driver's-device": (claim(make_result("d1", driver="other.dev")), None),
+    "about-admin-access": (claim(make_result("d1", admin_access=True)), None),
     "not-allocated": (claims.ResourceClaim(metadata=meta.ObjectMeta(name="c")), None),
 }
 
@@ -135,7 +135,7 @@ SILENT = {
 @pytest.mark.parametrize("case", SILENT)
 def test_what_would_change_nothing_is_not_written(case):
     claim, statements = SILENT[case]
-    assert applied(claim, statements) is None
+    assert build_apply_body(claim, statements) is None
 
 
 @pytest.mark.parametrize(
@@ -145,24 +145,26 @@ def test_what_would_change_nothing_is_not_written(case):
 )
 def test_every_difference_is_written(change):
     statement = msgspec.structs.replace(STATEMENT, **change)
-    assert applied(claim(devices=(device_status("d1", SAME),)), {KEY: statement}) is not None
+    assert build_apply_body(claim(devices=(device_status("d1", SAME),)), {KEY: statement}) is not None
 
 
 def test_the_write_is_guarded_by_the_view_it_was_decided_on():
-    body = applied(claim())
+    body = build_apply_body(claim())
     assert body["metadata"] == {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
     assert (body["apiVersion"], body["kind"]) == ("resource.k8s.io/v1", "ResourceClaim")
 
 
 def test_a_share_is_named_with_its_id_and_a_whole_device_without():
     share = msgspec.structs.replace(KEY, share_id="s1")
-    body = applied(claim(given("d1", share_id="s1"), given("d2")), {share: STATEMENT, OTHER: STATEMENT})
+    body = build_apply_body(
+        claim(make_result("d1", share_id="s1"), make_result("d2")), {share: STATEMENT, OTHER: STATEMENT}
+    )
     assert [entry.get("shareID") for entry in body["status"]["devices"]] == ["s1", None]
     assert "shareID" not in body["status"]["devices"][1]
 
 
 def test_the_body_can_be_sent_as_it_is():
-    assert msgspec.json.decode(msgspec.json.encode(applied(claim()))) == applied(claim())
+    assert msgspec.json.decode(msgspec.json.encode(build_apply_body(claim()))) == build_apply_body(claim())
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_a_patch_has_the_conditions_of_an_apply_and_leaves_the_rest_as_it_is():
     entries = [
         {"driver": DRIVER, "pool": "p", "device": device, "conditions": [fresh]} for device in ("d1", "d2")
     ]
-    body = bindings.document(claim(given("d1"), given("d2")), entries)
+    body = bindings.document(claim(make_result("d1"), make_result("d2")), entries)
     guard = [
         {"op": "replace", "path": "/metadata/uid", "value": "u"},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
@@ -235,7 +237,7 @@ def test_a_patch_has_the_conditions_of_an_apply_and_leaves_the_rest_as_it_is():
 def test_a_patch_of_an_interface_leaves_the_conditions_as_they_are():
     interface = {"interfaceName": "net0"}
     body = bindings.document(
-        claim(given("d1")), [{"driver": DRIVER, "pool": "p", "device": "d1", "networkData": interface}]
+        claim(make_result("d1")), [{"driver": DRIVER, "pool": "p", "device": "d1", "networkData": interface}]
     )
     _, _, *rest = bindings.operations(claim(devices=(device_status("d1", condition(VISIBLE)),)), body)
     assert rest == [{"op": "add", "path": "/status/devices/0/networkData", "value": interface}]
@@ -243,5 +245,7 @@ def test_a_patch_of_an_interface_leaves_the_conditions_as_they_are():
 
 def test_of_two_shares_of_a_device_each_has_its_own_conditions():
     shares = [msgspec.structs.replace(KEY, share_id=share_id) for share_id in ("s1", "s2")]
-    body = applied(claim(given("d1", share_id="s1"), given("d1", share_id="s2")), {shares[1]: STATEMENT})
+    body = build_apply_body(
+        claim(make_result("d1", share_id="s1"), make_result("d1", share_id="s2")), {shares[1]: STATEMENT}
+    )
     assert [entry["shareID"] for entry in body["status"]["devices"]] == ["s2"]

@@ -12,7 +12,7 @@ ADDRESS = "0000:3b:00.0"
 UUID = "GPU-9d6d1a2b-3c4d-5e6f-7081-92a3b4c5d6e7"
 
 
-def listed(name="d", generation=1, pool="p", driver="other.example.com", **attributes):
+def make_slice(name="d", generation=1, pool="p", driver="other.example.com", **attributes):
     document = {
         "metadata": {"name": f"{pool}-{generation}"},
         "spec": {
@@ -25,8 +25,8 @@ def listed(name="d", generation=1, pool="p", driver="other.example.com", **attri
     return msgspec.convert(document, otherslices.Slice)
 
 
-def offered(name="d", **attributes):
-    (device,) = otherslices.devices([listed(name, **attributes)])
+def read_device(name="d", **attributes):
+    (device,) = otherslices.devices([make_slice(name, **attributes)])
     return device
 
 
@@ -72,14 +72,14 @@ def test_an_address_is_recognised_in_each_of_its_forms(text, address):
 )
 def test_the_address_of_a_device_is_found(name, attributes):
     texts = {key: {"string": text} for key, text in attributes.items()}
-    assert offered(name, **texts).addresses == {ADDRESS}
+    assert read_device(name, **texts).addresses == {ADDRESS}
 
 
 @pytest.mark.parametrize(
     "attribute", ["parentPciAddr", "sriovnetwork.k8snetworkplumbingwg.io/pfPciAddress"], ids=["amd", "sriov"]
 )
 def test_the_card_that_a_device_is_a_part_of_counts_for_the_whole_card_alone(attribute):
-    device = offered(**{attribute: {"string": ADDRESS}})
+    device = read_device(**{attribute: {"string": ADDRESS}})
     assert device.addresses == frozenset()
     assert device.is_at({ADDRESS}, whole=True)
     assert not device.is_at({ADDRESS}, whole=False)
@@ -97,18 +97,18 @@ def test_the_card_that_a_device_is_a_part_of_counts_for_the_whole_card_alone(att
     ],
 )
 def test_an_attribute_about_something_else_is_no_address(attributes):
-    device = offered("gpu-0", **attributes)
+    device = read_device("gpu-0", **attributes)
     assert (device.addresses, device.parents) == (frozenset(), frozenset())
     assert not device.is_located
 
 
 def test_a_list_of_addresses_means_each_of_them():
-    device = offered(pciBusIDs={"strings": [ADDRESS, "0000:3c:00.0", "x"]})
+    device = read_device(pciBusIDs={"strings": [ADDRESS, "0000:3c:00.0", "x"]})
     assert device.addresses == {ADDRESS, "0000:3c:00.0"}
 
 
 def test_a_uuid_is_compared_with_identifiers_of_its_kind_and_a_part_number_never():
-    device = offered(uuid={"string": UUID}, partSerial={"string": "900-21010"})
+    device = read_device(uuid={"string": UUID}, partSerial={"string": "900-21010"})
     same = witnesses.identifier(witnesses.Kind.GPU_UUID, UUID)
     model = witnesses.identifier(witnesses.Kind.PART_NUMBER, "900-21010")
     assert device.has_number([same])
@@ -117,8 +117,8 @@ def test_a_uuid_is_compared_with_identifiers_of_its_kind_and_a_part_number_never
 
 
 def test_a_pool_shows_its_newest_generation():
-    old, new = listed("a", generation=1), listed("b", generation=2)
-    another = listed("c", generation=1, pool="q")
+    old, new = make_slice("a", generation=1), make_slice("b", generation=2)
+    another = make_slice("c", generation=1, pool="q")
     assert [device.name for device in otherslices.devices([old, new, another])] == ["b", "c"]
 
 
@@ -146,6 +146,6 @@ TEXTS = st.one_of(st.text(max_size=200), st.from_regex(r"[0-9a-fA-F:.]{0,20}", f
 
 @given(name=TEXTS, attributes=st.dictionaries(TEXTS, st.fixed_dictionaries({"string": TEXTS}), max_size=40))
 def test_no_slice_breaks_the_reader_and_every_address_is_one(name, attributes):
-    for device in otherslices.devices([listed(name, **attributes)]):
+    for device in otherslices.devices([make_slice(name, **attributes)]):
         for found_address in device.addresses | device.parents:
             assert otherslices.address(found_address) == found_address

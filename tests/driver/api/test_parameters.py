@@ -22,7 +22,7 @@ EVERYTHING = {
 DISK = bindings.Key(pool="fab/enc", device="disk-1")
 
 
-def decoded(source=CLASS, **reported):
+def decode_parameters(source=CLASS, **reported):
     return parameters.decode(HEAD | reported, source)
 
 
@@ -48,18 +48,18 @@ def allocation(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
     return msgspec.convert({"devices": {"results": given, "config": entries}}, claims.Allocation)
 
 
-def held(*config, **more):
+def resolve_configurations(*config, **more):
     return configurations.by_device(allocation(*config, **more), "drawbar.dev")
 
 
-def refused(*config, **more):
+def catch_refusal(*config, **more):
     with pytest.raises(parameters.Invalid) as caught:
-        held(*config, **more)
+        resolve_configurations(*config, **more)
     return str(caught.value)
 
 
 def test_a_class_may_say_everything():
-    reported = decoded(**EVERYTHING)
+    reported = decode_parameters(**EVERYTHING)
     assert reported.environment == {"NCCL_DEBUG": "INFO"}
     assert reported.device_files == parameters.DeviceFiles(read_only=True, user=1000, group=0, mode="0440")
     assert reported.network.interface_prefix == "data"
@@ -68,7 +68,7 @@ def test_a_class_may_say_everything():
 
 
 def test_what_was_recorded_is_read_again_with_what_a_newer_version_wrote_besides():
-    reported = decoded(**EVERYTHING)
+    reported = decode_parameters(**EVERYTHING)
     written = parameters.document(reported)
     assert parameters.from_record(msgspec.json.decode(msgspec.json.encode(written))) == reported
     assert parameters.from_record(written | {"colour": "red"}) == reported
@@ -199,7 +199,7 @@ def test_a_claim_may_not_say_what_is_an_administrators_to_say(field):
 
 
 def test_the_claim_adds_to_what_its_class_says():
-    effective = held(
+    effective = resolve_configurations(
         ("FromClaim", (), {"deviceFiles": {"user": 7}, "network": {"interfacePrefix": "b"}}),
         ("FromClass", ("req",), {"deviceFiles": {"readOnly": True}, "attachTimeoutSeconds": 9}),
     )[DISK]
@@ -209,8 +209,8 @@ def test_the_claim_adds_to_what_its_class_says():
 
 def test_a_claim_changes_nothing_that_its_class_sets():
     fixed = ("FromClass", ("req",), {"deviceFiles": {"readOnly": True, "user": 5}})
-    assert held(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": True}}))
-    reported = refused(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": False}}))
+    assert resolve_configurations(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": True}}))
+    reported = catch_refusal(fixed, ("FromClaim", (), {"deviceFiles": {"readOnly": False}}))
     assert reported == (
         "opaque parameters of the claim: deviceFiles.readOnly is set by its DeviceClass, to True, and a claim cannot "
         "change it: leave it out"
@@ -221,7 +221,7 @@ def test_a_claim_changes_nothing_that_its_class_sets():
 @pytest.mark.parametrize("wanted", [{"mode": "system-ram"}, {"mode": "system-ram", "interleave": True}])
 def test_a_claim_alone_makes_no_memory_of_the_node(by_class, wanted):
     of_class = [("FromClass", ("req",), {"memory": {"mode": by_class}})] if by_class else []
-    text = refused(*of_class, ("FromClaim", (), {"memory": wanted}))
+    text = catch_refusal(*of_class, ("FromClaim", (), {"memory": wanted}))
     assert text == (
         "opaque parameters of the claim: memory.mode is system-ram, which is reserved for administrators: leave it out, and "
         "use a DeviceClass whose parameters have it"
@@ -230,48 +230,57 @@ def test_a_claim_alone_makes_no_memory_of_the_node(by_class, wanted):
 
 def test_a_class_has_memory_of_the_node_made_for_its_claims():
     of_class = ("FromClass", ("req",), {"memory": {"mode": "system-ram"}})
-    assert held(of_class)[DISK].memory.mode == parameters.SYSTEM_RAM
-    assert held(of_class, ("FromClaim", (), {"memory": {"interleave": True}}))[DISK].memory == (
-        parameters.Memory(mode=parameters.SYSTEM_RAM, interleave=True)
-    )
-    text = refused(of_class, ("FromClaim", (), {"memory": {"mode": "devdax"}}))
+    assert resolve_configurations(of_class)[DISK].memory.mode == parameters.SYSTEM_RAM
+    assert resolve_configurations(of_class, ("FromClaim", (), {"memory": {"interleave": True}}))[
+        DISK
+    ].memory == (parameters.Memory(mode=parameters.SYSTEM_RAM, interleave=True))
+    text = catch_refusal(of_class, ("FromClaim", (), {"memory": {"mode": "devdax"}}))
     assert "memory.mode is set by its DeviceClass, to 'system-ram', and a claim cannot change it" in text
 
 
 def test_a_claim_may_say_the_default():
-    assert held(("FromClaim", (), {"memory": {"mode": "devdax"}}))[DISK].memory.mode == parameters.DEVDAX
+    assert (
+        resolve_configurations(("FromClaim", (), {"memory": {"mode": "devdax"}}))[DISK].memory.mode
+        == parameters.DEVDAX
+    )
 
 
 def test_a_granularity_is_that_of_an_interleaved_region():
     alone = ("FromClaim", (), {"memory": {"granularity": 512}})
-    assert "give memory.interleave: true, too" in refused(alone)
-    memory = held(alone, ("FromClass", ("req",), {"memory": {"interleave": True}}))[DISK].memory
+    assert "give memory.interleave: true, too" in catch_refusal(alone)
+    memory = resolve_configurations(alone, ("FromClass", ("req",), {"memory": {"interleave": True}}))[
+        DISK
+    ].memory
     assert (memory.interleave, memory.granularity) == (True, 512)
-    text = refused(alone, ("FromClass", ("req",), {"memory": {"interleave": False}}))
+    text = catch_refusal(alone, ("FromClass", ("req",), {"memory": {"interleave": False}}))
     assert "give memory.interleave: true, too" in text
 
 
 def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():
     lets = ("FromClass", ("req",), {"claimVariables": ["FPGA_*", "A"], "environment": {"A": "0", "B": "1"}})
-    effective = held(lets, ("FromClaim", (), {"environment": {"FPGA_KERNEL": "fft", "A": "2"}}))[DISK]
+    effective = resolve_configurations(
+        lets, ("FromClaim", (), {"environment": {"FPGA_KERNEL": "fft", "A": "2"}})
+    )[DISK]
     assert effective.environment == {"A": "2", "B": "1", "FPGA_KERNEL": "fft"}
-    assert "environment.B is not among the claimVariables of its DeviceClass: set it in" in refused(
+    assert "environment.B is not among the claimVariables of its DeviceClass: set it in" in catch_refusal(
         lets, ("FromClaim", (), {"environment": {"B": "2"}})
     )
-    assert "environment.A is not among the claimVariables" in refused(
+    assert "environment.A is not among the claimVariables" in catch_refusal(
         ("FromClaim", (), {"environment": {"A": "2"}})
     )
 
 
 def test_what_has_no_source_counts_as_a_claims():
-    assert "is reserved for administrators" in refused(("", (), {"attachTimeoutSeconds": 9}))
+    assert "is reserved for administrators" in catch_refusal(("", (), {"attachTimeoutSeconds": 9}))
 
 
 def test_an_entry_with_requests_is_for_their_devices_alone():
     results = (("gpu/big", "gpu-1"), ("gpu/small", "gpu-2"), ("disk", "disk-1"), ("disk", "disk-2"))
 
     def numbers(*requests):
-        by_device = held(("FromClaim", requests, {"deviceFiles": {"user": 7}}), results=results)
+        by_device = resolve_configurations(
+            ("FromClaim", requests, {"deviceFiles": {"user": 7}}), results=results
+        )
         return sorted(key.device for key in by_device)
 
     assert numbers() == ["disk-1", "disk-2", "gpu-1", "gpu-2"]
@@ -282,7 +291,7 @@ def test_an_entry_with_requests_is_for_their_devices_alone():
 
 
 def test_of_two_entries_of_one_source_the_later_wins():
-    effective = held(
+    effective = resolve_configurations(
         ("FromClass", (), {"deviceFiles": {"user": 1, "group": 1}}),
         ("FromClass", (), {"deviceFiles": {"user": 2}}),
     )[DISK]
@@ -297,7 +306,7 @@ def test_what_is_for_another_driver_is_none_of_ours():
 
 
 def test_a_wrong_parameter_of_a_class_is_reported_with_the_request():
-    reported = refused(("FromClass", ("gpu",), {"attachTimeoutSeconds": 0}))
+    reported = catch_refusal(("FromClass", ("gpu",), {"attachTimeoutSeconds": 0}))
     assert reported.startswith(
         "opaque parameters of the DeviceClass of request gpu: attachTimeoutSeconds is 0"
     )

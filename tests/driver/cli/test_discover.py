@@ -210,8 +210,8 @@ def test_a_card_without_power_and_hidden_serials_deserve_a_word(tmp_path, capsys
 FORGED = "S\nremove  0000:ff:00.0 pci function\t\x1b]0;owned\x1b[31m\u202eN\x01 9"
 
 
-def forging(tmp_path):
-    """A disk whose serial number has control characters, and another one whose serial number is a megabyte."""
+def make_forged_tree(tmp_path):
+    """Return a tree with a disk whose serial number has control characters, and one whose is a megabyte."""
     tree = kerneltrees.Tree(tmp_path / "sys")
     for number, serial in enumerate((FORGED, "X" * 1_000_000)):
         disk = tree.function(
@@ -238,7 +238,7 @@ def forging(tmp_path):
     ids=["table", "json"],
 )
 def test_no_device_forges_a_line_or_a_control_sequence_in_any_encoding(tmp_path, encoding, more):
-    root = forging(tmp_path).root
+    root = make_forged_tree(tmp_path).root
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "discover", "--sysfs", str(root), *more],
         env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "160"},
@@ -336,7 +336,7 @@ def watching(host: SysfsTree, *arguments: str) -> Iterator[subprocess.Popen[str]
             process.kill()
 
 
-def interrupted(process: subprocess.Popen[str]) -> None:
+def interrupt_process(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
     assert process.stderr is not None
     assert process.stderr.read() == ""
@@ -350,7 +350,7 @@ def test_watch_prints_each_change_as_a_json_line_and_ends_quietly(host):
         host.attach(2, NVME)
         assert process.stdout is not None
         changes = [json.loads(process.stdout.readline()) for _ in range(5 + 6)]
-        interrupted(process)
+        interrupt_process(process)
     assert [(change["action"], change["device"]) for change in changes] == [
         ("remove", "ng0n1"),
         ("remove", "nvme0n1"),
@@ -374,7 +374,7 @@ def test_watch_prints_one_line_for_each_change_for_people(host):
         host.detach(1)
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(4)]
-        interrupted(process)
+        interrupt_process(process)
     assert lines[0].startswith("remove  0000:01:00.0 drm card0 (gpu, NVIDIA Corporation")
     assert lines[3].startswith("remove  0000:01:00.0 pci function (gpu, NVIDIA Corporation")
 

@@ -158,7 +158,7 @@ class Node:
     async def ready(self):
         await self.until(lambda fields: fields["message"] == "node daemon is ready")
 
-    async def ended(self):
+    async def wait_for_exit(self):
         async with asyncio.timeout(120):
             self.lines.append((await self.process.stderr.read()).decode())
             return await self.process.wait()
@@ -194,7 +194,7 @@ async def test_a_signal_stops_the_daemon_with_status_0_and_leaves_no_socket(opti
         await node.ready()
         assert node.socket.is_socket()
         node.process.send_signal(number)
-        assert await node.ended() == 0
+        assert await node.wait_for_exit() == 0
         assert not node.socket.exists()
         assert not (node.socket.parents[2] / "uevents").exists()
         assert "Traceback" not in "".join(node.lines)
@@ -204,7 +204,7 @@ async def test_a_second_daemon_with_the_same_sockets_is_refused_and_the_first_li
     async with cluster(options), started(options) as first:
         await first.ready()
         async with started(options | {"--uevents": options["--uevents"] + "2"}) as second:
-            assert await second.ended() == 1
+            assert await second.wait_for_exit() == 1
             assert "POD_UID" in one_sentence(second.lines[-1])
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
             kubelet.connect(str(first.socket))
@@ -228,7 +228,7 @@ async def test_files_that_are_in_the_way_are_one_sentence(options, tmp_path, cas
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
     async with cluster(options), started(options) as node:
-        assert await node.ended() == 1
+        assert await node.wait_for_exit() == 1
         complaint = node.lines[-1].partition("error: ")[2]
     assert expected in complaint
     assert "Traceback" not in "".join(node.lines)
@@ -274,4 +274,4 @@ async def test_an_api_server_that_does_not_answer_is_waited_for(options):
     async with started(options) as node:
         await node.until(lambda fields: "got no answer" in fields["message"])
         node.process.send_signal(signal.SIGTERM)
-        assert await node.ended() == 0
+        assert await node.wait_for_exit() == 0

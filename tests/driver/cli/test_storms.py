@@ -57,7 +57,7 @@ def storm(cluster):
     return begin
 
 
-def ending(line, capsys):
+def run_command_line(line, capsys):
     """Return the status of a command line, its output, its errors and its seconds."""
     began = time.monotonic()
     try:
@@ -74,7 +74,7 @@ def test_a_verb_in_a_storm_ends_in_time_with_one_sentence_and_says_nothing_is_we
     wrong = []
     for line in LINES:
         end = storm(effect)
-        status, out, err, seconds = ending(line, capsys)
+        status, out, err, seconds = run_command_line(line, capsys)
         requests = end()
         is_late = line.startswith("taint add") and "not finished within 1 s: the steps that were begun" in err
         is_one_sentence = err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err
@@ -91,8 +91,8 @@ def test_a_verb_in_a_storm_ends_in_time_with_one_sentence_and_says_nothing_is_we
 
 @pytest.mark.drawbar(profile="1.37")
 def test_a_verb_after_the_storm_shows_the_cluster_as_it_is(storm, capsys):
-    before = ending("status -o json", capsys)[:3]
+    before = run_command_line("status -o json", capsys)[:3]
     end = storm(STORMS["connections cut"])
-    assert ending("status -o json", capsys)[0] == 3
+    assert run_command_line("status -o json", capsys)[0] == 3
     end()
-    assert ending("status -o json", capsys)[:3] == before
+    assert run_command_line("status -o json", capsys)[:3] == before

@@ -109,11 +109,11 @@ def test_flags_stand_before_the_verb_after_it_and_before_its_action(verb):
         moved = main.verb_first(line)
         assert moved[: len(words)] == words
         assert sorted(moved) == sorted(plain)
-        known, _ = main.parser(moved).parse_known_args([*moved, *_needed(verb)])
+        known, _ = main.parser(moved).parse_known_args([*moved, *_list_required_words(verb)])
         assert (known.namespace, known.context, known.as_user) == ("team-a", "c", "me")
 
 
-def _needed(verb):
+def _list_required_words(verb):
     """Return the words and flags without which the verb is refused."""
     if verb == "fabric conformance":
         return ["--devices", "d", "--hosts", "h"]
@@ -125,13 +125,13 @@ def _needed(verb):
 @pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "jsonpath={.kind}"])
 @pytest.mark.parametrize("verb", [verb for verb, does in VERBS.items() if does & {"prints", "lists"}])
 def test_every_form_of_the_output_is_known_to_every_verb(verb, form):
-    words = [*verb.split(), "-o", form, *_needed(verb)]
+    words = [*verb.split(), "-o", form, *_list_required_words(verb)]
     assert main.parser(words).parse_args(words).output == form
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_wrong_flag_is_wrong_usage(verb, run_verb):
-    status, _, reported = run_verb(*verb.split(), "--zzz", *_needed(verb))
+    status, _, reported = run_verb(*verb.split(), "--zzz", *_list_required_words(verb))
     assert status == 2
     assert "usage: drawbar" in reported
 
@@ -142,7 +142,7 @@ def test_a_server_without_an_answer_is_not_read(verb, run_verb, tmp_path):
         closed.bind(("127.0.0.1", 0))
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(closed.getsockname()[1])))
-        words = [*verb.split(), *_named(verb), "--kubeconfig", str(kubeconfig)]
+        words = [*verb.split(), *_list_object_words(verb), "--kubeconfig", str(kubeconfig)]
         status, out, reported = run_verb(*words)
     assert (status, out) == (3, ""), reported
 
@@ -155,7 +155,7 @@ def _kubeconfig(port):
     }
 
 
-def _named(verb):
+def _list_object_words(verb):
     """Return an object for the verb, and the flags that it needs with one."""
     words = {
         "fabric attach": ["gpu-x", "node-x", "--fabric", "rack-1"],

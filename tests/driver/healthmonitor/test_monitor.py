@@ -72,7 +72,7 @@ class Recorder:
         self.messages.append((warning, reason, message))
 
 
-def published(count):
+def make_slices(count):
     return [
         slices.ResourceSlice(
             metadata=meta.ObjectMeta(name="s"),
@@ -98,7 +98,7 @@ def made():
             kind=kinds.TAINT_RULES[0],
             policies=Mirrored([policy]),
             rules=Rules() if rules is None else rules,
-            slices=Mirrored(published(4)),
+            slices=Mirrored(make_slices(4)),
             recorder=Recorder(),
             metrics=metrics.Metrics("drawbar.dev"),
             clock=lambda: NOW,

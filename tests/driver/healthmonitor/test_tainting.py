@@ -22,7 +22,7 @@ def policy(name="p", **fields):
     )
 
 
-def published(pools=None, *, fabric="fab", driver=DRIVER, classes=("nvme",), taints=()):
+def make_slices(pools=None, *, fabric="fab", driver=DRIVER, classes=("nvme",), taints=()):
     """Return slices with so many devices d0, d1, … in each pool, of these classes in turn."""
     return [
         slices.ResourceSlice(
@@ -84,7 +84,7 @@ class World:
 
     def __init__(self, *policies, listed=None, dry_run=False):
         self.policies = {item.metadata.name: item for item in policies}
-        self.devices = inventory.list_published(DRIVER, published() if listed is None else listed)
+        self.devices = inventory.list_published(DRIVER, make_slices() if listed is None else listed)
         self.rules = {}
         self.foreign = []
         self.state = causes.State()
@@ -219,7 +219,7 @@ def test_two_alerts_about_a_device_hold_until_both_are_clear():
 def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
     world = World(
         policy(minimum_healthy_percent=50),
-        listed=published({"a": 4, "b": 10}, classes=("nvme", "gpu")),
+        listed=make_slices({"a": 4, "b": 10}, classes=("nvme", "gpu")),
     )
     world.report(*(signal(f"a-d{number}") for number in range(4)))
     world.pass_(60)
@@ -231,7 +231,7 @@ def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
     ]
     world = World(
         policy(minimum_healthy_percent=50),
-        listed=published({"a": 3, "b": 30}, classes=("gpu", "nvme", "nvme")),
+        listed=make_slices({"a": 3, "b": 30}, classes=("gpu", "nvme", "nvme")),
     )
     gpus = [f"b-d{number}" for number in range(0, 30, 3)]
     world.policies["p"] = policy(
@@ -245,7 +245,7 @@ def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
 
 def test_taints_of_drivers_and_of_administrators_count_against_the_share():
     worn = (slices.Taint(key="drawbar.dev/worn", effect="NoSchedule"),)
-    listed = [*published({"a": 8}), *published({"w": 2}, taints=worn)]
+    listed = [*make_slices({"a": 8}), *make_slices({"w": 2}, taints=worn)]
     world = World(policy(minimum_healthy_percent=80, rate=healthpolicies.Rate(devices=50)), listed=listed)
     world.report(signal("a-d0"), signal("w-d0"))
     world.pass_(60)
@@ -347,7 +347,7 @@ def test_a_policy_that_only_reports_takes_no_share_from_another():
 
 
 def test_the_rules_of_a_policy_that_is_gone_or_has_another_taint_or_fabric_are_lifted():
-    def tainted():
+    def make_tainted_world():
         world = World(policy())
         world.report(signal("a-d0"))
         world.pass_(60)
@@ -355,11 +355,11 @@ def test_the_rules_of_a_policy_that_is_gone_or_has_another_taint_or_fabric_are_l
         assert world.tainted == ["a-d0"]
         return world
 
-    world = tainted()
+    world = make_tainted_world()
     del world.policies["p"]
     assert summarise(world.look()) == [("Lift", "a-d0", "PolicyGone")]
     for changed in (policy(taint=healthpolicies.Taint(key="other.dev/x")), policy(fabric="other")):
-        world = tainted()
+        world = make_tainted_world()
         world.policies["p"] = changed
         assert summarise(world.look()) == [("Lift", "a-d0", "PolicyChanged")]
 
@@ -450,9 +450,9 @@ def test_a_redfish_event_of_severity_ok_clears_its_origin_whatever_its_message()
 )
 def test_only_devices_of_the_policys_driver_and_fabric_are_tainted(labels, outcome):
     listed = [
-        *published({"a": 2}),
-        *published({"o": 2}, fabric="other"),
-        *published({"f": 2}, driver="foreign.dev"),
+        *make_slices({"a": 2}),
+        *make_slices({"o": 2}, fabric="other"),
+        *make_slices({"f": 2}, driver="foreign.dev"),
     ]
     match = {"team": "a"} if "team" in labels else {}
     world = World(policy(fabric="fab", match_labels=match), listed=listed)
@@ -464,7 +464,7 @@ def test_only_devices_of_the_policys_driver_and_fabric_are_tainted(labels, outco
 
 def test_a_device_is_named_by_an_attribute_or_with_its_pool_and_never_by_what_fits_two():
     def same(pool):
-        (item,) = published({pool: 1})
+        (item,) = make_slices({pool: 1})
         device = msgspec.structs.replace(item.spec.devices[0], name="same")
         return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, devices=(device,)))
 
@@ -478,7 +478,7 @@ def test_a_device_is_named_by_an_attribute_or_with_its_pool_and_never_by_what_fi
         "limit": 0,
     }
     by_serial = World(
-        policy(device=healthpolicies.Device(label="sn", attribute="serial")), listed=published()
+        policy(device=healthpolicies.Device(label="sn", attribute="serial")), listed=make_slices()
     )
     assert by_serial.report(signal("x", sn="S-a-2")) == {"used": 1, "limit": 0}
     by_serial.pass_(60)
@@ -498,7 +498,7 @@ def test_what_is_remembered_is_bounded_however_much_is_reported():
 
 def test_rules_and_decisions_are_bounded_and_the_rest_follows():
     fast = healthpolicies.Rate(devices=100_000, seconds=60)
-    world = World(policy(rate=fast), listed=published({"a": 1300}))
+    world = World(policy(rate=fast), listed=make_slices({"a": 1300}))
     world.report(*(signal(f"a-d{number}") for number in range(1300)))
     world.pass_(60)
     world.look()
@@ -528,15 +528,15 @@ class Anything(stateful.RuleBasedStateMachine):
         self.hold = healthpolicies.Hold(seconds=60, times=2)
         self.clear = 120
         self.world = World(
-            self.made("p"),
-            self.made("q", match_labels={"team": "b"}),
-            listed=published({"a": 5, "b": 3}, classes=("nvme", "gpu")),
+            self.make_policy("p"),
+            self.make_policy("q", match_labels={"team": "b"}),
+            listed=make_slices({"a": 5, "b": 3}, classes=("nvme", "gpu")),
         )
         self.actions = []
         self.lifted_at = {}
         self.tainted_at = {}
 
-    def made(self, name, **fields):
+    def make_policy(self, name, **fields):
         return policy(
             name,
             **{
@@ -580,7 +580,7 @@ class Anything(stateful.RuleBasedStateMachine):
 
     @stateful.rule(effect=strategies.sampled_from(["None", "NoSchedule", "NoExecute"]))
     def change(self, effect):
-        self.world.policies["p"] = self.made("p", taint=healthpolicies.Taint(effect=effect))
+        self.world.policies["p"] = self.make_policy("p", taint=healthpolicies.Taint(effect=effect))
 
     @stateful.rule()
     def restart(self):

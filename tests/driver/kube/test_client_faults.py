@@ -91,13 +91,17 @@ async def test_a_watch_that_the_server_ends_just_ends():
     assert [event.resource_version for event in events] == ["7"]
 
 
-def nested(name, levels):
+def encode_nested_object(name, levels):
     value = b"[" * levels + b"]" * levels
     return b'{"metadata":{"name":"%s","resourceVersion":"7"},"spec":%s}' % (name, value)
 
 
 async def test_an_object_that_is_nested_deeply_does_not_keep_back_the_others():
-    items = [nested(b"one", 1), nested(b"two", 5000), nested(b"three", 1)]
+    items = [
+        encode_nested_object(b"one", 1),
+        encode_nested_object(b"two", 5000),
+        encode_nested_object(b"three", 1),
+    ]
     page = b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % b",".join(items)
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
         listing = await api.list_all(kinds.NODE, into=Thing)

@@ -20,8 +20,8 @@ def claim(levels):
     return f'{{"metadata": {metadata}, "spec": {config}, "status": {{"allocation": {config}}}}}'.encode()
 
 
-def below(frames, work):
-    return below(frames - 1, work) if frames else work()
+def call_under_frames(frames, work):
+    return call_under_frames(frames - 1, work) if frames else work()
 
 
 @pytest.mark.parametrize("levels", [1, 50, *range(850, 1000, 10), 4900])
@@ -31,8 +31,8 @@ def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(lev
     assert [config.source for config in decoded.status.allocation.devices.config] == ["", "later"]
     again = decoding.decode(claim(levels), demands.Claim)
     # The caller that uses it has a deeper stack than the caller that read it.
-    assert below(40, lambda: decoded == again)
-    assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(decoded)))
+    assert call_under_frames(40, lambda: decoded == again)
+    assert call_under_frames(40, lambda: msgspec.json.encode(msgspec.to_builtins(decoded)))
 
 
 def test_null_in_place_of_an_empty_list_is_an_empty_list():

@@ -46,7 +46,7 @@ async def allow_everything(api, user):
     await api.create(kind, body, into=dict)
 
 
-async def stored(api, times=1):
+async def wait_for_event_count(api, times=1):
     async with asyncio.timeout(120):
         while True:
             listed = (await api.list_all(kinds.EVENT, into=dict)).items
@@ -59,7 +59,7 @@ async def test_an_event_stands_at_its_claim_with_who_and_why(tmp_path):
     async with recording(tmp_path) as (_, api, recorder):
         recorder.record_warning(CLAIM, reason="DeviceLost", message="it is gone")
         recorder.record_normal(CLAIM, reason="DeviceReady", message="it is here")
-        by_reason = {event["reason"]: event for event in await stored(api, 2)}
+        by_reason = {event["reason"]: event for event in await wait_for_event_count(api, 2)}
     assert {reason: event["type"] for reason, event in by_reason.items()} == {
         "DeviceLost": "Warning",
         "DeviceReady": "Normal",
@@ -82,7 +82,7 @@ async def test_an_event_of_an_attachment_refers_to_its_claim_and_a_local_device_
             scenes.attachment(claim=CLAIM, fabric=attachments.LOCAL), reason="DeviceReady", message="local"
         )
         recorder.attachment_warning(scenes.attachment(claim=CLAIM), reason="DeviceLost", message="it is gone")
-        (event,) = await stored(api)
+        (event,) = await wait_for_event_count(api)
     assert (event["type"], event["reason"], event["note"]) == ("Warning", "DeviceLost", "it is gone")
     assert (event["regarding"]["kind"], event["metadata"]["namespace"]) == ("DeviceAttachment", "default")
     assert (event["related"]["kind"], event["related"]["name"]) == ("ResourceClaim", "c1")
@@ -92,7 +92,7 @@ async def test_without_a_claim_there_is_no_event(tmp_path):
     async with recording(tmp_path) as (server, api, recorder):
         recorder.record_warning(None, reason="DeviceLost", message="m")
         recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
-        await stored(api)
+        await wait_for_event_count(api)
         assert server.writes.count(resource="events") == 1
 
 
@@ -100,7 +100,7 @@ async def test_what_is_too_long_is_cut_to_what_the_api_server_takes(tmp_path):
     long = attachments.ClaimReference(namespace="default", name="a" * 199 + "-" + "b" * 53, uid="u1")
     async with recording(tmp_path, instance="n" * 253) as (_, api, recorder):
         recorder.record_warning(long, reason="R" * 200, message="ä" * 1000)
-        (event,) = await stored(api)
+        (event,) = await wait_for_event_count(api)
     assert len(event["note"].encode()) == 1024
     assert len(event["reportingInstance"]) == len(event["reason"]) == 128
     assert event["metadata"]["name"].startswith("a" * 199 + ".")
@@ -115,7 +115,7 @@ async def test_a_recorder_without_permission_goes_on_and_fails_no_caller(tmp_pat
                 await asyncio.sleep(0.01)
         await allow_everything(api, "powerless")
         recorder.record_warning(CLAIM, reason="Allowed", message="m")
-        assert [event["reason"] for event in await stored(api)] == ["Allowed"]
+        assert [event["reason"] for event in await wait_for_event_count(api)] == ["Allowed"]
 
 
 async def test_a_queue_that_is_full_drops_the_newest_counts_and_logs_it_once(monkeypatch, caplog):
@@ -141,7 +141,7 @@ class Clock:
         return self.now
 
 
-async def counted(api, holds):
+async def wait_for_events(api, holds):
     """Read all Events until it holds of them."""
     async with asyncio.timeout(120):
         while True:
@@ -165,7 +165,9 @@ async def record(api, recorder, times, **words):
     for number in range(times):
         reported = {key: word.format(number) for key, word in words.items()}
         recorder.record_warning(CLAIM, **reported)
-        listed = await counted(api, lambda value, number=number: total_of(value) == before + number + 1)
+        listed = await wait_for_events(
+            api, lambda value, number=number: total_of(value) == before + number + 1
+        )
     return listed
 
 
@@ -179,7 +181,7 @@ async def test_the_same_again_is_counted_by_the_first_event(tmp_path):
         recorder.record_normal(CLAIM, reason="DeviceLost", message="it is gone")
         other = attachments.ClaimReference(namespace="default", name="c1", uid="u2")
         recorder.record_warning(other, reason="DeviceLost", message="it is gone")
-        listed = await counted(api, lambda value: len(value) == 4)
+        listed = await wait_for_events(api, lambda value: len(value) == 4)
     assert sorted(map(count_of, listed)) == [1, 1, 1, 5], (
         "another reason, type or object has an Event of its own"
     )
@@ -189,7 +191,7 @@ async def test_what_comes_while_the_first_is_on_its_way_costs_no_request_of_its_
     async with recording(tmp_path) as (server, api, recorder):
         for _ in range(500):
             recorder.record_warning(CLAIM, reason="DeviceLost", message="it is gone")
-        (event,) = await counted(api, lambda value: total_of(value) == 500)
+        (event,) = await wait_for_events(api, lambda value: total_of(value) == 500)
         assert server.writes.count(resource="events") == 1
         assert recorder.dropped == 0
     assert event["series"]["count"] == 500
@@ -213,16 +215,16 @@ async def test_an_object_costs_25_requests_and_then_one_in_five_minutes(tmp_path
         # Of another object, which has a budget of its own: what was queued before it is done.
         other = attachments.ClaimReference(namespace="default", name="c2", uid="u2")
         recorder.record_warning(other, reason="DeviceLost", message="m")
-        await counted(api, lambda value: len(value) == 2)
+        await wait_for_events(api, lambda value: len(value) == 2)
         assert server.writes.count(resource="events") == events.BURST + 1
         clock.now += events.REFILL_SECONDS
         recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
-        await counted(api, lambda value: total_of(value) == events.BURST + 2 + 1)
+        await wait_for_events(api, lambda value: total_of(value) == events.BURST + 2 + 1)
         assert server.writes.count(resource="events") == events.BURST + 2
         assert recorder.dropped == 0
         recorder.record_warning(CLAIM, reason="DeviceGone", message="m")
         recorder.record_warning(other, reason="DeviceGone", message="m")
-        listed = await counted(api, lambda value: len(value) == 3)
+        listed = await wait_for_events(api, lambda value: len(value) == 3)
         assert recorder.dropped == 1
     assert {event["regarding"]["name"] for event in listed if event["reason"] == "DeviceGone"} == {"c2"}
 
@@ -241,7 +243,7 @@ async def test_a_series_whose_event_has_expired_goes_on_in_a_new_one(tmp_path):
         (event,) = await record(api, recorder, 3, reason="DeviceLost", message="m")
         await api.delete(kinds.EVENT, event["metadata"]["name"], namespace="default")
         recorder.record_warning(CLAIM, reason="DeviceLost", message="m")
-        (again,) = await counted(api, bool)
+        (again,) = await wait_for_events(api, bool)
     assert again["metadata"]["name"] != event["metadata"]["name"]
     assert count_of(again) == 4
 

@@ -26,8 +26,8 @@ from drawbar.driver.kube import kubeconfig as kubeconfigs
 EXEC = "client.authentication.k8s.io/v1"
 
 
-def named(folder, name, *, server, user=None, **top):
-    """A file whose context, cluster and user have that name."""
+def write_named_kubeconfig(folder, name, *, server, user=None, **top):
+    """Write a file whose context, cluster and user have that name."""
     top.setdefault("current-context", name)
     content = {
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
@@ -41,10 +41,12 @@ def named(folder, name, *, server, user=None, **top):
 
 
 def test_of_several_files_the_first_current_context_wins_and_missing_ones_are_passed_over(tmp_path):
-    first_file = named(tmp_path / "1", "one", server="https://one", user={"tokenFile": "token"})
+    first_file = write_named_kubeconfig(
+        tmp_path / "1", "one", server="https://one", user={"tokenFile": "token"}
+    )
     (tmp_path / "1" / "token").write_text("from-one")
-    second_file = named(tmp_path / "2", "two", server="https://two")
-    again = named(tmp_path / "3", "one", server="https://shadowed")
+    second_file = write_named_kubeconfig(tmp_path / "2", "two", server="https://two")
+    again = write_named_kubeconfig(tmp_path / "3", "one", server="https://shadowed")
     empty = tmp_path / "empty"
     empty.write_text("")
     files = [tmp_path / "missing", empty, first_file, second_file, again]
@@ -154,7 +156,9 @@ def test_a_file_that_grows_without_end_is_refused_at_once(tmp_path, case):
 
 def test_the_group_and_all_else_of_another_user_are_sent(tmp_path):
     user = {"as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"acme.com/x": ["1", "2"]}}
-    assert sent(config.from_kubeconfig(kubeconfig(tmp_path, user=user)), as_other=False) == [
+    assert read_impersonation_headers(
+        config.from_kubeconfig(kubeconfig(tmp_path, user=user)), as_other=False
+    ) == [
         ("Impersonate-User", "jane"),
         ("Impersonate-Uid", "7"),
         ("Impersonate-Group", "a"),
@@ -162,11 +166,11 @@ def test_the_group_and_all_else_of_another_user_are_sent(tmp_path):
         ("Impersonate-Extra-acme.com%2Fx", "1"),
         ("Impersonate-Extra-acme.com%2Fx", "2"),
     ]
-    other = sent(config.from_kubeconfig(kubeconfig(tmp_path, user=user)), as_other=True)
+    other = read_impersonation_headers(config.from_kubeconfig(kubeconfig(tmp_path, user=user)), as_other=True)
     assert other == [("Impersonate-User", "other")]
 
 
-def sent(connection, *, as_other):
+def read_impersonation_headers(connection, *, as_other):
     """Return the headers of an impersonation that a server gets."""
     got = []
 
@@ -175,14 +179,17 @@ def sent(connection, *, as_other):
         return web.json_response({"metadata": {"name": "n"}})
 
     async def ask_once():
-        async with apiservers.answering(answer) as url, client.connecting(at(connection, url)) as api:
+        async with (
+            apiservers.answering(answer) as url,
+            client.connecting(redirect_connection(connection, url)) as api,
+        ):
             await (api.acting_as("other", {}) if as_other else api).read(kinds.NODE, "n", into=Thing)
 
     asyncio.run(ask_once())
     return got
 
 
-def at(connection, url):
+def redirect_connection(connection, url):
     return msgspec.structs.replace(connection, server=url, tls=None)
 
 
@@ -356,14 +363,14 @@ async def test_a_login_that_cannot_be_repeated_is_unreachable_after_the_last_one
     connection = config.from_kubeconfig(kubeconfig(tmp_path, user={"exec": program}))
     (tmp_path / "login").write_text("#!/bin/sh\necho expired session >&2; exit 1\n")
 
-    def refused():
+    def read_refusal():
         try:
             connection.authorization()
         except errors.Unreachable as error:
             return str(error)
         return ""
 
-    await waiting.eventually(lambda: "expired session" in refused())
+    await waiting.eventually(lambda: "expired session" in read_refusal())
 
 
 async def test_a_credential_that_the_server_refuses_is_renewed_for_the_next_request(tmp_path):

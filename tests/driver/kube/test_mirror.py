@@ -18,7 +18,7 @@ from drawbar.mocks import apiserver
 KIND = kinds.CONFIG_MAP
 
 
-def thing(name="one", uid="u1", version="5"):
+def make_thing(name="one", uid="u1", version="5"):
     return Thing(metadata=meta.ObjectMeta(name=name, namespace="default", uid=uid, resource_version=version))
 
 
@@ -114,13 +114,13 @@ class Script:
         """One of two pages, of which the second may have expired."""
         if token is None:
             metadata = {"resourceVersion": "10", "continue": "more"}
-            return web.json_response({"metadata": metadata, "items": [self._named("one")]})
+            return web.json_response({"metadata": metadata, "items": [self._make_item("one")]})
         if self.expires:
             return web.json_response({"message": "too old", "reason": "Expired", "code": 410}, status=410)
-        return web.json_response({"metadata": {"resourceVersion": "10"}, "items": [self._named("two")]})
+        return web.json_response({"metadata": {"resourceVersion": "10"}, "items": [self._make_item("two")]})
 
     @staticmethod
-    def _named(name):
+    def _make_item(name):
         return {"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "5"}}
 
     def times(self, verb):
@@ -201,7 +201,7 @@ async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_onc
     assert [entry.name for entry in named] == ["one", "one"]
 
 
-def described(name, uid, version, **fields):
+def make_object(name, uid, version, **fields):
     named = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": version}
     return {"metadata": named | fields}
 
@@ -215,16 +215,16 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_re
     """One that was read before, one that never was, and one in place of another of its name."""
     script = Script()
     script.listing["items"] = [
-        described("never", "u1", "1", **WRONG),
-        described("was", "u2", "2"),
-        described("renamed", "u3", "3"),
-        described("fine", "u4", "4"),
+        make_object("never", "u1", "1", **WRONG),
+        make_object("was", "u2", "2"),
+        make_object("renamed", "u3", "3"),
+        make_object("fine", "u4", "4"),
     ]
     script.lines = [
-        {"type": "MODIFIED", "object": described("was", "u2", "11", **WRONG)},
-        {"type": "MODIFIED", "object": described("was", "u2", "12", **WRONG)},
-        {"type": "ADDED", "object": described("renamed", "u5", "13", **WRONG)},
-        {"type": "MODIFIED", "object": described("fine", "u4", "14")},
+        {"type": "MODIFIED", "object": make_object("was", "u2", "11", **WRONG)},
+        {"type": "MODIFIED", "object": make_object("was", "u2", "12", **WRONG)},
+        {"type": "ADDED", "object": make_object("renamed", "u5", "13", **WRONG)},
+        {"type": "MODIFIED", "object": make_object("fine", "u4", "14")},
     ]
     script.stays_open = True
     async with scripted(script) as api:
@@ -242,9 +242,9 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_re
             # A list knows which of them are gone, and which can be read by now.
             script.listing = {
                 "metadata": {"resourceVersion": "20"},
-                "items": [described("was", "u2", "15"), described("renamed", "u5", "13", **WRONG)],
+                "items": [make_object("was", "u2", "15"), make_object("renamed", "u5", "13", **WRONG)],
             }
-            script.lines = [{"type": "DELETED", "object": described("renamed", "u5", "21", **WRONG)}]
+            script.lines = [{"type": "DELETED", "object": make_object("renamed", "u5", "21", **WRONG)}]
             await copy.renew()
             await left.until(lambda: left.changes.count(("deleted", "renamed")) == 1)
             assert [item.metadata.resource_version for item in copy] == ["15"]
@@ -411,7 +411,7 @@ async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
     async with scripted(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
-            ours = thing(version="11")  # the list is of version 10
+            ours = make_thing(version="11")  # the list is of version 10
             copy.learn(ours)
             await script.until_asked("list", 3)
             assert copy.get("one", "default") == ours
@@ -468,12 +468,12 @@ async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(ca
 async def test_the_memory_of_the_deleted_is_bounded():
     copy = mirror.Mirror(None, KIND, into=Thing, changed=Seen())
     for number in range(localcopy.DELETED_LIMIT + 10):
-        copy.put(thing(uid=f"u{number}", version=str(number)))
+        copy.put(make_thing(uid=f"u{number}", version=str(number)))
         copy.drop(("default", "one"), f"u{number}")
     assert len(copy._deleted) == localcopy.DELETED_LIMIT
 
 
-def listed(*names, version):
+def make_list(*names, version):
     items = [{"metadata": {"name": name, "uid": name, "resourceVersion": version}} for name in names]
     return {"metadata": {"resourceVersion": version}, "items": items}
 
@@ -483,13 +483,13 @@ async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, 
     if waited:
         monkeypatch.setattr(mirror, "FRESH_SECONDS", 0.0)
     script, seen = Script(), Seen()
-    script.stays_open, script.listing = True, listed("gone", version="10")
+    script.stays_open, script.listing = True, make_list("gone", version="10")
     async with (
         scripted(script) as api,
         running(mirror.Mirror(api, KIND, into=Thing, changed=seen)) as copy,
     ):
         await script.until_asked("watch", 1)
-        script.listing = listed("new", version="20")
+        script.listing = make_list("new", version="20")
         async with asyncio.timeout(120):
             await copy.renew()
         assert [stored.metadata.name for stored in copy] == (["new"] if waited else ["gone"])
@@ -565,7 +565,7 @@ async def test_a_change_that_its_follower_fails_over_is_reported_again_and_the_o
     monkeypatch.setattr(containment, "PAUSE_FIRST_SECONDS", 0.01)
     contained, recorder, seen, broken = containment.Containment(), Recorder(), Seen(), {"bad"}
 
-    def changed(old, new):
+    def note_or_fail(old, new):
         if (new or old).metadata.name in broken:
             raise KeyError("a defect")
         seen(old, new)
@@ -576,7 +576,7 @@ async def test_a_change_that_its_follower_fails_over_is_reported_again_and_the_o
             KIND,
             into=Thing,
             namespace="default",
-            changed=changed,
+            changed=note_or_fail,
             contained=contained,
             recorder=recorder,
         )

@@ -26,7 +26,7 @@ def test_a_burst_passes_at_once_and_the_rest_at_the_sustained_rate(quiet, burst,
 RATE = 10
 
 
-def played(scene):
+def run_scene(scene):
     """Return the scene's result with a pace of `RATE` writes a second."""
 
     async def play():
@@ -36,7 +36,7 @@ def played(scene):
         return loop.run_until_complete(play())
 
 
-async def written(writes, payer, count, moments):
+async def write_for_payer(writes, payer, count, moments):
     """Write so often for a payer; note each moment."""
     with pacing.writing_for(payer):
         for _ in range(count):
@@ -49,14 +49,14 @@ def test_a_payer_with_a_thousand_writes_delays_another_ones_by_one_write_each():
         flood, few = [], []
         async with asyncio.TaskGroup() as tasks:
             for _ in range(1000):
-                tasks.create_task(written(writes, "flood", 1, flood))
+                tasks.create_task(write_for_payer(writes, "flood", 1, flood))
             await asyncio.sleep(5)
             began = loop.time()
-            await tasks.create_task(written(writes, "few", 20, few))
+            await tasks.create_task(write_for_payer(writes, "few", 20, few))
         assert len(flood) == 1000
         return [after - before for before, after in zip([began, *few], few, strict=False)]
 
-    assert max(played(scene)) <= 2.01 / RATE
+    assert max(run_scene(scene)) <= 2.01 / RATE
 
 
 def test_the_share_of_a_payer_that_writes_nothing_is_used_by_the_others():
@@ -65,13 +65,13 @@ def test_the_share_of_a_payer_that_writes_nothing_is_used_by_the_others():
         began = loop.time()
         async with asyncio.TaskGroup() as tasks:
             for payer, moments in zip(("a", "b"), both, strict=True):
-                tasks.create_task(written(writes, payer, 50, moments))
+                tasks.create_task(write_for_payer(writes, payer, 50, moments))
         shared = loop.time() - began
         began = loop.time()
-        await written(writes, "a", 100, alone)
+        await write_for_payer(writes, "a", 100, alone)
         return shared, loop.time() - began, [moments[-1] for moments in both]
 
-    shared, alone, (last_a, last_b) = played(scene)
+    shared, alone, (last_a, last_b) = run_scene(scene)
     assert shared == pytest.approx(10.0, abs=0.2)
     assert alone == pytest.approx(10.0, abs=0.2)
     assert last_a == pytest.approx(last_b, abs=0.25)
@@ -82,12 +82,12 @@ def test_a_write_that_is_given_up_costs_no_time():
         moments = []
         await writes.take()
         async with asyncio.TaskGroup() as tasks:
-            given_up = [tasks.create_task(written(writes, "a", 1, [])) for _ in range(100)]
-            kept = tasks.create_task(written(writes, "b", 1, moments))
+            given_up = [tasks.create_task(write_for_payer(writes, "a", 1, [])) for _ in range(100)]
+            kept = tasks.create_task(write_for_payer(writes, "b", 1, moments))
             await asyncio.sleep(0)
             for task in given_up:
                 task.cancel()
             await kept
         return moments
 
-    assert played(scene) == [pytest.approx(1 / RATE, abs=0.01)]
+    assert run_scene(scene) == [pytest.approx(1 / RATE, abs=0.01)]

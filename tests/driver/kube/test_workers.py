@@ -47,7 +47,7 @@ async def test_a_delayed_key_comes_and_an_earlier_request_wins():
         assert await work.take() == "a"
 
 
-async def reconciled(answers, key="a"):
+async def run_worker(answers, key="a"):
     """Run one worker over one key until the answers of its reconciliations are used up; errors are raised."""
     work, seen, ended = workers.WorkQueue(), [], asyncio.Event()
 
@@ -71,19 +71,19 @@ async def reconciled(answers, key="a"):
 
 
 async def test_a_worker_reconciles_a_key_again_at_once_later_or_not_at_all():
-    assert len(await reconciled([0.0, 0.001, None])) == 3
+    assert len(await run_worker([0.0, 0.001, None])) == 3
 
 
 async def test_a_key_whose_reconciliation_fails_comes_back_after_its_back_off(caplog):
     with caplog.at_level(logging.INFO):
-        seen = await reconciled([errors.Unreachable("down"), errors.Conflict("stale"), None])
+        seen = await run_worker([errors.Unreachable("down"), errors.Conflict("stale"), None])
     assert seen == [("a", 0), ("a", 1), ("a", 1)]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 async def test_an_error_that_is_not_to_be_retried_ends_the_worker():
     with pytest.raises(ExceptionGroup) as raised:
-        await reconciled([ValueError("a defect"), None])
+        await run_worker([ValueError("a defect"), None])
     assert raised.group_contains(ValueError)
 
 

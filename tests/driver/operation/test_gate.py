@@ -43,7 +43,9 @@ class Server:
     @contextlib.asynccontextmanager
     async def client(self, context=None):
         """A connection with TLS, of whatever version the context allows."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context or anything())
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context or make_trusting_context()
+        )
         try:
             yield reader, writer
         finally:
@@ -60,8 +62,8 @@ class Server:
             return await reader.readexactly(5) == b"hello"
 
 
-def anything(**versions):
-    """A client's context that trusts everybody."""
+def make_trusting_context(**versions):
+    """Return a client's context that trusts everybody."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
     for name, version in versions.items():
@@ -73,11 +75,11 @@ def client_hello():
     """The first bytes of a handshake."""
     out = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        anything().wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+        make_trusting_context().wrap_bio(ssl.MemoryBIO(), out).do_handshake()
     return out.read()
 
 
-async def closed(reader):
+async def wait_until_closed(reader):
     """Wait until the server has closed the connection."""
     with contextlib.suppress(ConnectionError):
         async with asyncio.timeout(120):
@@ -116,7 +118,7 @@ async def test_a_hello_of_one_byte_at_a_time_ends_at_the_deadline_of_the_handsha
     loop = asyncio.get_running_loop()
     async with server.raw() as (reader, writer):
         began = loop.time()
-        ended = asyncio.Task(closed(reader))
+        ended = asyncio.Task(wait_until_closed(reader))
         for byte in client_hello()[:-1]:
             writer.write(bytes([byte]))
             await asyncio.wait([ended], timeout=0.02)
@@ -141,7 +143,7 @@ async def test_a_hello_of_one_byte_at_a_time_ends_at_the_deadline_of_the_handsha
 async def test_what_is_no_tls_is_hung_up_on_without_a_word_in_the_log(server, sent, caplog):
     async with server.raw() as (reader, writer):
         writer.write(sent)
-        await closed(reader)
+        await wait_until_closed(reader)
     await waiting.until(server.open, lambda number: number == 0)
     assert caplog.records == []
     assert await server.answers()
@@ -152,7 +154,7 @@ async def test_a_client_that_closes_its_half_leaves_no_connection(server, after)
     async with server.raw() as (reader, writer):
         writer.write(client_hello()[:after])
         writer.write_eof()
-        await closed(reader)
+        await wait_until_closed(reader)
     await waiting.until(server.open, lambda number: number == 0)
 
 
@@ -166,7 +168,7 @@ async def test_a_client_that_closes_its_half_after_the_handshake_leaves_no_conne
 async def test_bytes_that_come_with_the_end_of_the_handshake_reach_the_server(server):
     """TLS 1.3: a client may send them in the same packet as its last message."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = anything().wrap_bio(incoming, outgoing)
+    tls = make_trusting_context().wrap_bio(incoming, outgoing)
     async with server.raw() as (reader, writer), asyncio.timeout(120):
         while True:
             try:
@@ -197,7 +199,7 @@ async def test_of_open_connections_the_one_that_was_useful_longest_ago_gives_way
         server.entrance.touch(first)
         server.entrance.keep(second)
         assert await server.answers()
-        await closed(opened[2][0])
+        await wait_until_closed(opened[2][0])
         for reader, writer in (opened[0], opened[1], opened[-1]):
             writer.write(b"y")
             assert await reader.readexactly(1) == b"y"

@@ -97,11 +97,11 @@ async def test_who_may_read_metrics_gets_them_and_nobody_else(proxied):
 async def test_a_caller_is_reviewed_once_a_minute(proxied, monkeypatch):
     asked, create = [], proxied.judge.api.create
 
-    async def counted(kind, *arguments, **options):
+    async def count_creation(kind, *arguments, **options):
         asked.append(kind.kind)
         return await create(kind, *arguments, **options)
 
-    monkeypatch.setattr(proxied.judge.api, "create", counted)
+    monkeypatch.setattr(proxied.judge.api, "create", count_creation)
     reader = proxied.cluster.token_for(READER)
     for _ in range(3):
         assert (await proxied.get(reader))[0] == 200

@@ -249,7 +249,7 @@ async def test_a_probe_that_cannot_ask_prints_how_it_is_used(words, where):
 
 
 async def test_a_probe_imports_next_to_nothing(endpoint):
-    async def imported(*words):
+    async def list_imported_modules(*words):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-IS", "-X", "importtime", *words),
             env={probe.VARIABLE: str(endpoint)},
@@ -259,7 +259,7 @@ async def test_a_probe_imports_next_to_nothing(endpoint):
         _, lines = await process.communicate()
         return {line.rpartition("|")[2].strip() for line in lines.decode().splitlines() if "|" in line}
 
-    more = await imported(probe.__file__, "alive") - await imported("-c", "0")
+    more = await list_imported_modules(probe.__file__, "alive") - await list_imported_modules("-c", "0")
     assert more <= {"_socket", "posix"}
 
 
@@ -301,7 +301,7 @@ def test_the_socket_beside_the_kubelets_is_never_too_long(uid, length):
     assert len(endpoint.host.encode()) <= address.PATH_LIMIT_BYTES
 
 
-def answered(page):
+def read_page(page):
     answer = page()
     return answer.status, json.loads(answer.text)
 
@@ -311,11 +311,11 @@ def test_the_daemon_is_ready_once_nothing_is_missing():
     ready = readiness.Readiness({"attachments": restored.find_missing, "kubelet": registered.find_missing})
     page = server.pages(readiness.Watchdog(), ready, bytes)["/readyz"]
     restored.reach(True)
-    assert answered(page) == (503, {"ready": False, "missing": {"kubelet": "not registered"}})
+    assert read_page(page) == (503, {"ready": False, "missing": {"kubelet": "not registered"}})
     registered.reach(True)
-    assert answered(page) == (200, {"ready": True, "missing": {}})
+    assert read_page(page) == (200, {"ready": True, "missing": {}})
     registered.reach(False)
-    assert answered(page)[0] == 503
+    assert read_page(page)[0] == 503
 
 
 def test_the_daemon_is_alive_while_nothing_hangs():
@@ -327,10 +327,10 @@ def test_the_daemon_is_alive_while_nothing_hangs():
         watchdog.watching("attachment b", limit_seconds=99),
     ):
         clock.now = 10.0
-        assert answered(page) == (200, {"alive": True, "overdue": []})
+        assert read_page(page) == (200, {"alive": True, "overdue": []})
         clock.now = 15.0
-        assert answered(page) == (503, {"alive": False, "overdue": ["attachment a is 5 s overdue"]})
-    assert answered(page)[0] == 200
+        assert read_page(page) == (503, {"alive": False, "overdue": ["attachment a is 5 s overdue"]})
+    assert read_page(page)[0] == 200
 
 
 @pytest.mark.defects
@@ -355,19 +355,19 @@ async def test_readyz_names_the_workers_that_fail(endpoint):
     ready = readiness.Readiness({"workers": contained.find_missing})
     pages = server.pages(readiness.Watchdog(), ready, bytes, contained=contained)
 
-    async def asked():
+    async def ask_readiness():
         answer = await raw(endpoint, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         head, _, content = answer.partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(content)
 
     async with server.serving(endpoint, pages, contained=contained):
-        assert await asked() == (200, {"ready": True, "missing": {}})
+        assert await ask_readiness() == (200, {"ready": True, "missing": {}})
         for subject in ("", "d1"):
             with contained.attempt("devices", subject):
                 raise KeyError
-        assert await asked() == (200, {"ready": True, "missing": {}, "failing": {"devices": 2}})
+        assert await ask_readiness() == (200, {"ready": True, "missing": {}, "failing": {"devices": 2}})
         clock.now += containment.PATIENCE_SECONDS
-        status, content = await asked()
+        status, content = await ask_readiness()
         assert (status, content["ready"]) == (503, False)
         assert "devices failed unexpectedly" in content["missing"]["workers"]
 

@@ -19,8 +19,8 @@ def config(*documents, driver="drawbar.dev"):
     return [{"opaque": {"driver": driver, "parameters": document}} for document in documents]
 
 
-def shaped(kind, entries):
-    """An object of that kind with this configuration."""
+def make_object(kind, entries):
+    """Return an object of that kind with this configuration."""
     if kind == "DeviceClass":
         spec = {"config": entries}
     else:
@@ -29,7 +29,7 @@ def shaped(kind, entries):
     return {"metadata": {"name": "x"}, "spec": spec}
 
 
-def asked(kind, after, before=None, *, version="v1", operation="CREATE", group="resource.k8s.io"):
+def review_object(kind, after, before=None, *, version="v1", operation="CREATE", group="resource.k8s.io"):
     request = {
         "uid": "u1",
         "kind": {"group": group, "version": version, "kind": kind},
@@ -41,8 +41,8 @@ def asked(kind, after, before=None, *, version="v1", operation="CREATE", group="
     return review.answer(review.read(msgspec.json.encode(body)), "drawbar.dev")
 
 
-def allowed(*args, **more):
-    return asked(*args, **more)["response"]["allowed"]
+def is_allowed(*args, **more):
+    return review_object(*args, **more)["response"]["allowed"]
 
 
 KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
@@ -56,7 +56,7 @@ PLACES = {
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1", "v1alpha3"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
-    reported = asked(kind, shaped(kind, config(GOOD, BAD)), version=version)
+    reported = review_object(kind, make_object(kind, config(GOOD, BAD)), version=version)
     assert reported == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -71,24 +71,24 @@ def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
             },
         },
     }
-    assert asked(kind, shaped(kind, config(GOOD)), version=version)["response"] == {
+    assert review_object(kind, make_object(kind, config(GOOD)), version=version)["response"] == {
         "uid": "u1",
         "allowed": True,
     }
 
 
 def test_a_class_may_say_what_a_claim_may_not():
-    assert allowed("DeviceClass", shaped("DeviceClass", config(CLASSES)))
+    assert is_allowed("DeviceClass", make_object("DeviceClass", config(CLASSES)))
     for kind in ("ResourceClaim", "ResourceClaimTemplate"):
-        status = asked(kind, shaped(kind, config(CLASSES)))["response"]["status"]
+        status = review_object(kind, make_object(kind, config(CLASSES)))["response"]["status"]
         assert "attachTimeoutSeconds is reserved for administrators" in status["message"]
 
 
 def test_a_class_alone_may_have_memory_of_the_node_made():
     of_node = config(HEAD | {"memory": {"mode": "system-ram"}})
-    assert allowed("DeviceClass", shaped("DeviceClass", of_node))
+    assert is_allowed("DeviceClass", make_object("DeviceClass", of_node))
     for kind in ("ResourceClaim", "ResourceClaimTemplate"):
-        status = asked(kind, shaped(kind, of_node))["response"]["status"]
+        status = review_object(kind, make_object(kind, of_node))["response"]["status"]
         assert (
             "memory.mode is system-ram, which is reserved for administrators: leave it out"
             in status["message"]
@@ -96,9 +96,12 @@ def test_a_class_alone_may_have_memory_of_the_node_made():
 
 
 PASSED_OVER = {
-    "another driver's parameters": ("ResourceClaim", shaped("ResourceClaim", config(BAD, driver="x.dev"))),
+    "another driver's parameters": (
+        "ResourceClaim",
+        make_object("ResourceClaim", config(BAD, driver="x.dev")),
+    ),
     "an object without any": ("ResourceClaim", {"metadata": {}, "spec": {}}),
-    "a kind that has none": ("ResourceSlice", shaped("ResourceClaim", config(BAD))),
+    "a kind that has none": ("ResourceSlice", make_object("ResourceClaim", config(BAD))),
     "what is no list": ("DeviceClass", {"spec": {"config": "x"}}),
     "entries that are no objects": ("DeviceClass", {"spec": {"config": [None, 5, {"opaque": []}]}}),
     "a deletion": ("ResourceClaim", None),
@@ -107,31 +110,31 @@ PASSED_OVER = {
 
 @pytest.mark.parametrize(("kind", "after"), PASSED_OVER.values(), ids=list(PASSED_OVER))
 def test_it_has_no_word_about(kind, after):
-    assert allowed(kind, after)
+    assert is_allowed(kind, after)
 
 
 def test_parameters_of_an_allocation_are_for_the_version_that_has_them():
     wanted = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "AllocationParameters", "optional": True}
-    assert allowed("DeviceClass", shaped("DeviceClass", config(wanted)), version="v1alpha3")
-    assert not allowed("DeviceClass", shaped("DeviceClass", config(wanted)), version="v1")
+    assert is_allowed("DeviceClass", make_object("DeviceClass", config(wanted)), version="v1alpha3")
+    assert not is_allowed("DeviceClass", make_object("DeviceClass", config(wanted)), version="v1")
 
 
 def test_a_kind_of_that_name_in_another_group_is_not_judged():
-    assert allowed("ResourceClaim", shaped("ResourceClaim", config(BAD)), group="example.com")
+    assert is_allowed("ResourceClaim", make_object("ResourceClaim", config(BAD)), group="example.com")
 
 
 def test_an_update_that_leaves_the_parameters_as_they_are_is_let_through():
-    old = shaped("DeviceClass", config(BAD))
+    old = make_object("DeviceClass", config(BAD))
     more = {"before": old, "operation": "UPDATE"}
-    assert allowed("DeviceClass", old | {"metadata": {"name": "x", "labels": {"a": "b"}}}, **more)
-    assert not allowed("DeviceClass", shaped("DeviceClass", config(GOOD, BAD)), **more)
-    assert allowed("DeviceClass", shaped("DeviceClass", config(GOOD)), **more)
+    assert is_allowed("DeviceClass", old | {"metadata": {"name": "x", "labels": {"a": "b"}}}, **more)
+    assert not is_allowed("DeviceClass", make_object("DeviceClass", config(GOOD, BAD)), **more)
+    assert is_allowed("DeviceClass", make_object("DeviceClass", config(GOOD)), **more)
 
 
 def test_what_is_being_deleted_is_let_through():
-    leaving = shaped("ResourceClaim", config(BAD))
+    leaving = make_object("ResourceClaim", config(BAD))
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert allowed("ResourceClaim", leaving)
+    assert is_allowed("ResourceClaim", leaving)
 
 
 @pytest.mark.parametrize(
@@ -153,17 +156,17 @@ def test_what_is_no_review_is_said_to_be_none(body):
 
 
 def test_more_than_the_api_server_takes_is_refused_unread():
-    many = shaped("ResourceClaim", config(*[GOOD] * 33))
-    large = shaped("ResourceClaim", config(GOOD | {"environment": {"A": "x" * 70_000}}))
-    body = msgspec.json.encode(shaped("ResourceClaim", config(GOOD)))
+    many = make_object("ResourceClaim", config(*[GOOD] * 33))
+    large = make_object("ResourceClaim", config(GOOD | {"environment": {"A": "x" * 70_000}}))
+    body = msgspec.json.encode(make_object("ResourceClaim", config(GOOD)))
     digits = msgspec.Raw(body.replace(b'"user":1000', b'"user":' + b"1" * 5000))
     for after, words in (
         (many, "spec.devices.config is larger than any configuration"),
         (large, "spec.devices.config[0].opaque.parameters are larger than 64 KiB"),
         (digits, "spec.devices.config[0].opaque.parameters"),
     ):
-        assert asked("ResourceClaim", after)["response"]["status"]["message"].startswith(words)
-        assert allowed("ResourceClaim", after, after, operation="UPDATE") == (after is not many)
+        assert review_object("ResourceClaim", after)["response"]["status"]["message"].startswith(words)
+        assert is_allowed("ResourceClaim", after, after, operation="UPDATE") == (after is not many)
 
 
 def test_the_work_for_a_body_without_a_true_word_is_bounded(monkeypatch):
@@ -175,7 +178,7 @@ def test_the_work_for_a_body_without_a_true_word_is_bounded(monkeypatch):
 
     monkeypatch.setattr(parameters.difflib, "get_close_matches", matches)
     unknown = HEAD | {f"{number}{'x' * 1000}": [[]] for number in range(50)}
-    reported = asked("ResourceClaim", shaped("ResourceClaim", config(*[unknown] * 32)))
+    reported = review_object("ResourceClaim", make_object("ResourceClaim", config(*[unknown] * 32)))
     assert reported["response"]["status"]["message"].endswith("more")
     assert len(compared) == 32 * parameters.PROBLEMS_MAX
     assert max(map(len, compared)) <= parameters.SHOWN_CHARS

@@ -89,8 +89,8 @@ async def connected(port, host="127.0.0.1"):
         writer.transport.abort()
 
 
-async def shown(port, host="127.0.0.1"):
-    """The certificate that a new connection is shown."""
+async def read_certificate(port, host="127.0.0.1"):
+    """Return the certificate that a new connection is shown."""
     async with connected(port, host) as (_, writer):
         return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
@@ -195,19 +195,19 @@ async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes
         tasks.create_task(asyncio.to_thread(feed))
         context = await certificates.Certificates(pair.certificate, pair.key).load()
     async with daemon.serving("drawbar.dev", settings.Listen(port=0), context) as port:
-        assert await shown(port) == pair.binary
+        assert await read_certificate(port) == pair.binary
 
 
 async def test_a_renewed_certificate_is_served_and_half_of_one_is_not(pair, until):
     async with served(pair) as (port, held):
         old = pair.binary
-        assert await shown(port) == old
+        assert await read_certificate(port) == old
         pair.renew(whole=False)
         with pytest.raises(errors.UsageError):
             await held.look()
-        assert await shown(port) == old
+        assert await read_certificate(port) == old
         pair.finish()
-        await until(lambda: shown(port), lambda value: value == pair.binary)
+        await until(lambda: read_certificate(port), lambda value: value == pair.binary)
 
 
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "no pair", "no pem"])
@@ -234,7 +234,7 @@ async def test_the_daemon_serves_until_its_signal_and_reports_a_port_that_is_tak
 
     async def answers():
         with contextlib.suppress(ConnectionRefusedError):
-            return await shown(port, host)
+            return await read_certificate(port, host)
 
     assert await until(answers, bool) == pair.binary
     with pytest.raises(errors.DrawbarError, match="choose another by --listen-address"):

@@ -15,7 +15,7 @@ from drawbar.driver.kube import kinds
 cluster = fabric_cluster
 
 
-def offered(*words):
+def list_candidates(*words):
     return set(completion.candidates(main.parser(list(words)), words))
 
 
@@ -33,16 +33,16 @@ def offered(*words):
     ],
 )
 def test_verbs_options_and_values_are_offered(words, some):
-    assert some <= offered(*words)
+    assert some <= list_candidates(*words)
     last = words[-1] if words else ""
-    assert all(word.startswith(last) for word in offered(*words))
+    assert all(word.startswith(last) for word in list_candidates(*words))
 
 
 @pytest.mark.parametrize(
     "words", [("status", "--kubeconfig", ""), ("no-such-verb", "x"), ("status", "--zzz")]
 )
 def test_where_nothing_is_to_be_offered_the_shell_has_its_own_way(words):
-    assert offered(*words) & set(main.VERBS) == set()
+    assert list_candidates(*words) & set(main.VERBS) == set()
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_the_wanted_names_follow_from_the_words(words, wanted):
 
 
 def test_a_verb_offers_the_kinds_that_it_takes_and_no_others():
-    assert {"device/", "enclosure/", "node/"} <= offered("taint", "preview", "")
-    assert not {"pod/", "claim/"} & offered("taint", "preview", "")
+    assert {"device/", "enclosure/", "node/"} <= list_candidates("taint", "preview", "")
+    assert not {"pod/", "claim/"} & list_candidates("taint", "preview", "")
 
 
-def completed(capsys, *words):
+def run_completion(capsys, *words):
     assert main.complete(list(words)) == 0
     *names, end = capsys.readouterr().out.splitlines()
     return names, end
@@ -89,14 +89,14 @@ def patient(monkeypatch):
 
 def test_names_of_objects_are_offered_from_the_cluster(cluster, capsys, monkeypatch):
     at = ("--kubeconfig", str(cluster.kubeconfig))
-    assert completed(capsys, *at, "status", "fabric/") == (["fabric/rack-1"], ":4")
-    assert completed(capsys, "status", *at, "no", "n") == (["node-1"], ":4")
-    assert completed(capsys, "status", *at, "fabric/x") == ([], ":4")
-    assert completed(capsys, "status", *at, "pod/") == ([], ":4")
-    assert completed(capsys, "fabric", "hosts", *at, "") == (["rack-1"], ":4")
-    assert completed(capsys, "explain", "fab") == (["fabric/"], ":6")
+    assert run_completion(capsys, *at, "status", "fabric/") == (["fabric/rack-1"], ":4")
+    assert run_completion(capsys, "status", *at, "no", "n") == (["node-1"], ":4")
+    assert run_completion(capsys, "status", *at, "fabric/x") == ([], ":4")
+    assert run_completion(capsys, "status", *at, "pod/") == ([], ":4")
+    assert run_completion(capsys, "fabric", "hosts", *at, "") == (["rack-1"], ":4")
+    assert run_completion(capsys, "explain", "fab") == (["fabric/"], ":6")
     monkeypatch.setattr(names, "SECONDS", 0.0)
-    assert completed(capsys, *at, "status", "fabric/") == ([], ":4")
+    assert run_completion(capsys, *at, "status", "fabric/") == ([], ":4")
 
 
 def test_devices_and_enclosures_are_offered_by_the_slices(cluster, capsys):
@@ -111,9 +111,9 @@ def test_devices_and_enclosures_are_offered_by_the_slices(cluster, capsys):
     }
     cluster(lambda api: api.create(kinds.SLICE, body, into=dict))
     at = ("--kubeconfig", str(cluster.kubeconfig))
-    assert completed(capsys, "explain", *at, "device/gpu") == (["device/gpu-1", "device/gpu-2"], ":4")
-    assert completed(capsys, "explain", *at, "dev/rack-1/enc-1/n") == (["dev/rack-1/enc-1/nvme-1"], ":4")
-    assert completed(capsys, "explain", *at, "enclosure/") == (["enclosure/rack-1/enc-1"], ":4")
+    assert run_completion(capsys, "explain", *at, "device/gpu") == (["device/gpu-1", "device/gpu-2"], ":4")
+    assert run_completion(capsys, "explain", *at, "dev/rack-1/enc-1/n") == (["dev/rack-1/enc-1/nvme-1"], ":4")
+    assert run_completion(capsys, "explain", *at, "enclosure/") == (["enclosure/rack-1/enc-1"], ":4")
 
 
 @pytest.mark.parametrize("words", [("--kubeconfig", "/no/such/file"), ("--context", "no-such")])

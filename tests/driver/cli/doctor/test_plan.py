@@ -96,15 +96,15 @@ def lease(name="drawbar-controller", *, age=2, skew=0, holder="c-0", written=Tru
     )
 
 
-def deployed(kind):
-    """Objects of a kind as they are applied, with what the API server adds to them."""
+def list_deployed_objects(kind):
+    """Return the objects of a kind as they are applied, with what the API server adds to them."""
     documents = deployment.documents(deployment.folder(), policies=True)
     established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
     return [document | established for document in documents if document["kind"] == kind]
 
 
 def read(kind, into):
-    return tuple(msgspec.convert(document, into) for document in deployed(kind))
+    return tuple(msgspec.convert(document, into) for document in list_deployed_objects(kind))
 
 
 def clock(ahead=0.0):
@@ -401,41 +401,45 @@ ILL = attachments.NodeReport(health="Unhealthy", health_message="ill")
 FAILED = attachments.Failure(reason="LinkDown", message="m")
 
 
-def held(title, expected, *entries, **changes):
+def make_attachment_case(title, expected, *entries, **changes):
     return pytest.param(attachment(*entries, **changes), expected, id=title)
 
 
-def attached(when):
+def make_attached_condition(when):
     return meta.Condition(type="Attached", status="True", last_transition_time=when)
 
 
 @pytest.mark.parametrize(
     ("attachment", "expected"),
     [
-        held("attaching for too long", "error attachments.attach"),
-        held("attaching", None, started=100),
-        held("never seen", "error attachments.visible: is silent", ATTACHED),
-        held("not seen yet", None, attached(ago(80))),
-        held("attached at a strange time", None, attached("strange")),
-        held("not ready", "error attachments.visible: cable", ATTACHED, ("Visible", "False", "LinkDown")),
-        held("the node is silent", "error attachments.detach: is silent", deleted=100),
-        held(
+        make_attachment_case("attaching for too long", "error attachments.attach"),
+        make_attachment_case("attaching", None, started=100),
+        make_attachment_case("never seen", "error attachments.visible: is silent", ATTACHED),
+        make_attachment_case("not seen yet", None, make_attached_condition(ago(80))),
+        make_attachment_case("attached at a strange time", None, make_attached_condition("strange")),
+        make_attachment_case(
+            "not ready", "error attachments.visible: cable", ATTACHED, ("Visible", "False", "LinkDown")
+        ),
+        make_attachment_case("the node is silent", "error attachments.detach: is silent", deleted=100),
+        make_attachment_case(
             "in use",
             "error attachments.detach: end what the message names",
             ("Released", "False", "InUse"),
             deleted=100,
         ),
-        held(
+        make_attachment_case(
             "the fabric hangs",
             "error attachments.detach: has released",
             ("Released", "True", "R"),
             deleted=100,
         ),
-        held("detaching", None, deleted=10),
-        held("the node is gone", "error attachments.detach: is gone", deleted=100, at="gone"),
-        held("failed", "warning attachments.failed", error=FAILED),
-        held("ill", "warning attachments.health", ATTACHED, VISIBLE, node=ILL),
-        held("of another driver than its Fabric", "error attachments.orphaned", driver="gpu.example.com"),
+        make_attachment_case("detaching", None, deleted=10),
+        make_attachment_case("the node is gone", "error attachments.detach: is gone", deleted=100, at="gone"),
+        make_attachment_case("failed", "warning attachments.failed", error=FAILED),
+        make_attachment_case("ill", "warning attachments.health", ATTACHED, VISIBLE, node=ILL),
+        make_attachment_case(
+            "of another driver than its Fabric", "error attachments.orphaned", driver="gpu.example.com"
+        ),
     ],
 )
 def test_what_the_doctor_reports_of_an_attachment(attachment, expected):

@@ -59,7 +59,7 @@ def permissive(crd):
     ] = True
 
 
-def unserved(crd):
+def stop_serving(crd):
     version(crd)["served"] = False
 
 
@@ -71,7 +71,7 @@ def without_selector(crd):
     del version(crd)["selectableFields"]
 
 
-def unestablished(crd):
+def clear_conditions(crd):
     # As the API server shows it when it was just made.
     crd["status"]["conditions"] = None
 
@@ -82,10 +82,10 @@ def unestablished(crd):
         (older, "error", "spec.policy.probationSeconds"),
         (newer, "warning", "spec.colour"),
         (permissive, None, ""),
-        (unserved, "error", "v1alpha1"),
+        (stop_serving, "error", "v1alpha1"),
         (without_status, "error", "status subresource"),
         (without_selector, "error", ".spec.driver"),
-        (unestablished, "error", "established"),
+        (clear_conditions, "error", "established"),
     ],
 )
 def test_a_definition_that_is_not_this_programs_is_named_with_what_it_lacks(change, severity, word):

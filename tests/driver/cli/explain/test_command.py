@@ -9,7 +9,7 @@ from drawbar.driver.kube import client, kinds
 from drawbar.mocks.apiserver import faults
 
 
-def explained(explain_command, *words):
+def explain_by_check(explain_command, *words):
     """Return the exit status, and by check the findings."""
     status, out, err = explain_command(*words, "-o", "json")
     assert err == ""
@@ -40,7 +40,7 @@ def test_a_claim_that_could_have_a_device_says_what_else_to_look_at(explain_comm
         await api.replace(kinds.SLICE, entry["metadata"]["name"], entry, into=dict)
 
     cluster(lift)
-    status, by_check = explained(explain_command, "claim/next")
+    status, by_check = explain_by_check(explain_command, "claim/next")
     assert status == 0
     assert any(
         "1 device matches and is free" in finding["message"] for finding in by_check["claims.allocated"]
@@ -48,12 +48,12 @@ def test_a_claim_that_could_have_a_device_says_what_else_to_look_at(explain_comm
 
 
 def test_a_ready_claim_on_a_node_without_a_daemon(explain_command, cluster):
-    status, by_check = explained(explain_command, "claim/train")
+    status, by_check = explain_by_check(explain_command, "claim/train")
     assert status == 0, "no pod is seen anywhere, and a device is visible there: the daemon is not a pod"
     assert "nodes.daemon" not in by_check
 
     cluster(lambda api: run_daemon(api, "node-2"))
-    status, by_check = explained(explain_command, "claim/train")
+    status, by_check = explain_by_check(explain_command, "claim/train")
     assert status == 1
     [daemon] = by_check["nodes.daemon"]
     assert daemon["subject"] == "node node-1"
@@ -87,7 +87,7 @@ def test_a_pod_leads_to_its_claims(explain_command, cluster):
     }
     change = {"status": {"phase": "Pending", "conditions": [condition]}}
     cluster(lambda api: patch(api, kinds.POD, "train-0", change, namespace="default", subresource="status"))
-    _, by_check = explained(explain_command, "pod/train-0")
+    _, by_check = explain_by_check(explain_command, "pod/train-0")
     assert "cannot allocate all claims" in by_check["pods.placed"][0]["message"]
     assert by_check["claims.ready"][0]["subject"] == "claim default/train"
 
@@ -100,7 +100,7 @@ def test_a_pod_without_claims_is_none_of_drawbars(explain_command, cluster):
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
     cluster(lambda api: api.create(kinds.POD, body, into=dict, namespace="default"))
-    status, by_check = explained(explain_command, "pod/plain")
+    status, by_check = explain_by_check(explain_command, "pod/plain")
     assert status == 0
     assert "names no ResourceClaims" in by_check["pods.placed"][0]["message"]
 
@@ -109,7 +109,7 @@ def test_a_failed_attach_has_reason_and_remedy(explain_command, cluster):
     error = {"reason": "NoFreePort", "message": "host-1 is full"}
     change = {"status": {"phase": "Failed", "error": error}}
     cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
-    _, by_check = explained(explain_command, "device/gpu-1")
+    _, by_check = explain_by_check(explain_command, "device/gpu-1")
     [failed] = by_check["attachments.failed"]
     assert "NoFreePort" in failed["message"]
     assert "host-1 is full" in failed["message"]
@@ -133,7 +133,7 @@ def test_a_connection_that_the_manager_forgot_is_named_with_its_date(
     conditions = [FORGOTTEN | {"status": status}, *([visible] if status == "True" else [])]
     change = {"status": {"phase": "Ready" if status == "True" else "", "conditions": conditions}}
     cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
-    _, by_check = explained(explain_command, target)
+    _, by_check = explain_by_check(explain_command, target)
     found = by_check["attachments.attach"][0]
     assert found["severity"] == "warning"
     assert FORGOTTEN["message"] in found["message"]
@@ -156,19 +156,19 @@ def test_the_witness_by_which_a_device_was_recognised_is_one_line(explain_comman
     by, words = RECOGNISED[case]
     change = {"status": {"node": {"pciAddress": "0000:1b:00.0", "recognisedBy": by}}}
     cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
-    _, by_check = explained(explain_command, target)
+    _, by_check = explain_by_check(explain_command, target)
     [line] = by_check["attachments.visible"]
     assert (line["severity"], line["subject"]) == ("ok", "DeviceAttachment rack-1.gpu-1")
     assert line["message"] == f"node node-1 recognised it as 0000:1b:00.0, by {words}"
 
 
 def test_a_device_that_was_not_recognised_has_no_such_line(explain_command, cluster):
-    _, by_check = explained(explain_command, "claim/train")
+    _, by_check = explain_by_check(explain_command, "claim/train")
     assert "attachments.visible" not in by_check
 
 
 def test_a_tainted_device_says_what_lifts_it(explain_command, cluster):
-    status, by_check = explained(explain_command, "device/rack-1/enc-1/gpu-2")
+    status, by_check = explain_by_check(explain_command, "device/rack-1/enc-1/gpu-2")
     assert status == 0
     [taint] = by_check["devices.tainted"]
     assert "drawbar.dev/maintenance" in taint["message"]
@@ -185,14 +185,14 @@ def test_a_fabric_that_is_not_connected_is_named(explain_command, cluster):
     }
     change = {"status": {"conditions": [condition]}}
     cluster(lambda api: patch(api, kinds.FABRIC, "rack-1", change, subresource="status"))
-    status, by_check = explained(explain_command, "device/gpu-2")
+    status, by_check = explain_by_check(explain_command, "device/gpu-2")
     assert status == 1
     assert "nothing listens" in by_check["fabrics.connected"][0]["message"]
 
 
 def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, cluster):
     cluster(lambda api: run_daemon(api, "node-2"))
-    status, by_check = explained(explain_command, "node/node-1")
+    status, by_check = explain_by_check(explain_command, "node/node-1")
     assert status == 1
     assert "no pod of the node daemon" in by_check["nodes.daemon"][0]["message"]
     assert "has no label" in by_check["hosts.node"][0]["message"]
@@ -203,14 +203,14 @@ def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, clu
         await run_daemon(api, "node-1")
 
     cluster(correct)
-    status, by_check = explained(explain_command, "node/node-1")
+    status, by_check = explain_by_check(explain_command, "node/node-1")
     assert status == 0
     assert by_check["hosts.node"][0]["severity"] == "ok"
 
 
 def test_a_node_that_is_gone_is_said_of_its_device(explain_command, cluster):
     cluster(lambda api: api.delete(kinds.NODE, "node-1"))
-    status, by_check = explained(explain_command, "device/gpu-1")
+    status, by_check = explain_by_check(explain_command, "device/gpu-1")
     assert status == 1
     assert "is gone" in by_check["nodes.ready"][0]["message"]
 

@@ -119,7 +119,7 @@ def test_a_dry_run_on_a_fabric_of_the_cluster_attaches_and_detaches_nothing(draw
     at = ("--fabric", "rack-1", "--kubeconfig", cluster.kubeconfig, f"--dry-run={how}")
     status, out, err = drawbar_command("attach", "gpu-1", "node-1", *at)
     assert (status, out) == (0, "Device gpu-1 would be attached to host host-1.\n"), err
-    assert not listed(cluster)
+    assert not list_attachments(cluster)
     body = {
         "apiVersion": kinds.ATTACHMENT.api_version,
         "kind": kinds.ATTACHMENT.kind,
@@ -139,12 +139,12 @@ def test_a_dry_run_on_a_fabric_of_the_cluster_attaches_and_detaches_nothing(draw
     status, out, err = drawbar_command("detach", "gpu-1", "--force", *at)
     assert (status, out) == (0, "Device gpu-1 would be detached.\n"), err
     assert "erased only by the next node" in err
-    (stored,) = listed(cluster)
+    (stored,) = list_attachments(cluster)
     assert "deletionTimestamp" not in stored["metadata"]
     assert "annotations" not in stored["metadata"]
 
 
-def listed(cluster):
+def list_attachments(cluster):
     return cluster(lambda api: api.list_all(kinds.ATTACHMENT, into=dict)).items
 
 

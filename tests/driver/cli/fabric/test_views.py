@@ -25,29 +25,29 @@ SLICE = contract.Device(
 PLAIN = contract.Device(id="gpu-1", device_class=contract.DeviceClass.GPU)
 
 
-def printed(*devices):
+def print_devices(*devices):
     out = console.Console(file=io.StringIO(), width=160)
     views.show_devices(out, [views.device(device, SOURCE) for device in devices])
     return [line.rstrip() for line in out.file.getvalue().splitlines()]
 
 
 def test_slices_have_a_column_where_there_are_any():
-    head, pool, made, plain = printed(POOL, SLICE, PLAIN)
+    head, pool, made, plain = print_devices(POOL, SLICE, PLAIN)
     assert head.endswith("SLICES")
     assert pool.endswith("3072 MiB free")
     assert made.endswith("of e1.pool")
     assert plain.startswith("gpu-1")
-    assert not printed(PLAIN)[0].endswith("SLICES")
+    assert not print_devices(PLAIN)[0].endswith("SLICES")
 
 
 def test_the_switch_has_a_column_where_it_is_known():
-    head, at_switch, plain = printed(
+    head, at_switch, plain = print_devices(
         contract.Device(id="gpu-0", device_class=contract.DeviceClass.GPU, switch="sw-0"), PLAIN
     )
     assert head.endswith("SWITCH")
     assert at_switch.endswith("sw-0")
     assert plain.startswith("gpu-1")
-    assert not printed(PLAIN)[0].endswith("SWITCH")
+    assert not print_devices(PLAIN)[0].endswith("SWITCH")
 
 
 def test_the_document_names_origin_and_what_is_left():
@@ -66,7 +66,7 @@ def test_the_kinds_of_identifiers_have_a_column():
             witnesses.identifier(Kind.MAC, "94:6d:ae:51:c0:2b"),
         ),
     )
-    head, line, plain = printed(card, PLAIN)
+    head, line, plain = print_devices(card, PLAIN)
     assert "IDENTIFIERS" in head
     assert "board mac*2" in line
     assert plain.startswith("gpu-1")
@@ -108,12 +108,14 @@ def test_the_document_has_the_attributes_of_the_adapter_as_plain_values():
     assert shown["attributes"] == {"a.com/b": True, "a.com/n": 7, "a.com/v": "1.2.3"}
 
 
-def listing(*devices, **changes):
+def make_inventory(*devices, **changes):
     return contract.Inventory(version="1", devices=devices, **changes)
 
 
 def test_a_part_that_is_left_out_is_odd():
-    inventory = listing(PLAIN, unread=("/zone/1 cannot be read",), oddities=("the fabric SAS is left out",))
+    inventory = make_inventory(
+        PLAIN, unread=("/zone/1 cannot be read",), oddities=("the fabric SAS is left out",)
+    )
     sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), inventory)
     assert sentences[:2] == (
         "/zone/1 cannot be read; its devices are in doubt",
@@ -124,7 +126,7 @@ def test_a_part_that_is_left_out_is_odd():
 def test_an_attribute_that_was_dropped_is_odd():
     refused = attributes.collect([("drawbar.dev/class", "gpu")]).refused
     device = dataclasses.replace(PLAIN, serial="1", refused_attributes=refused)
-    sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), listing(device))
+    sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), make_inventory(device))
     (sentence,) = [each for each in sentences if "attribute" in each]
     assert "gpu-1 is offered without an attribute of its adapter" in sentence
     assert "drawbar.dev is not the adapter's own" in sentence
@@ -141,7 +143,7 @@ def test_an_attribute_that_was_dropped_is_odd():
 def test_an_offer_that_cannot_be_meant_is_odd(offer, words):
     spec = fabrics.FabricSpec(adapter="a", endpoint="e", offer=fabrics.Offer(**offer))
     sentences = oddities.oddities(
-        observed.Source(name="f", spec=spec), contract.Capabilities(), (), listing(PLAIN)
+        observed.Source(name="f", spec=spec), contract.Capabilities(), (), make_inventory(PLAIN)
     )
     matching = [each for each in sentences if "spec.offer" in each]
     assert len(matching) == (words is not None)

@@ -15,13 +15,13 @@ def pod(uid, owner="", phase="Running", **metadata):
     )
 
 
-def moved(*pods):
+def make_move(*pods):
     nothing = entries.Plan(on=True, changes=(), devices=())
     return claim_moves.Move(claims=("default/c",), devices=(), change=nothing, pods=pods, spare={})
 
 
 def test_each_pod_of_a_controller_is_replaced_by_one_that_was_not_there_and_runs():
-    planned = moved(pod("a", "job"), pod("b", "job"), pod("c", "other"), pod("d"))
+    planned = make_move(pod("a", "job"), pod("b", "job"), pod("c", "other"), pod("d"))
     before = frozenset({"a", "b", "c", "d", "old"})
     assert claim_moves.count_missing(planned, before, []) == 3
     there = [pod("old", "job"), pod("x", "job", phase="Pending"), pod("y", "job", deletion_timestamp="now")]
@@ -33,12 +33,12 @@ def test_each_pod_of_a_controller_is_replaced_by_one_that_was_not_there_and_runs
 
 
 def test_who_has_no_controller_is_not_waited_for():
-    assert claim_moves.count_missing(moved(pod("d")), frozenset({"d"}), []) == 0
+    assert claim_moves.count_missing(make_move(pod("d")), frozenset({"d"}), []) == 0
 
 
 def test_what_was_in_maintenance_before_is_not_taken_out():
     change = entries.Change(fabric="f", devices=frozenset({"d1"}))
-    planned = moved(pod("a"))
+    planned = make_move(pod("a"))
     planned = msgspec.structs.replace(
         planned, change=msgspec.structs.replace(planned.change, changes=(change,))
     )

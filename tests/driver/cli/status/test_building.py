@@ -74,7 +74,7 @@ def claim(
     )
 
 
-def published(*names, pool="rack/enc", generation=1, fabric="rack", node=None, taints=()):
+def make_slice(*names, pool="rack/enc", generation=1, fabric="rack", node=None, taints=()):
     attributes = {"class": "gpu", "model": "A100"} | (
         {"fabric": fabric, "enclosure": "enc"} if fabric else {}
     )
@@ -163,7 +163,7 @@ def test_a_device_that_is_attached_shows_its_step_and_what_it_waits_for(held, st
 
 
 def test_a_device_without_an_attachment_is_free_or_waits_for_the_controller():
-    free, allocated = build(slices=(published("gpu-0", "gpu-1"),), claims=(claim(),)).devices
+    free, allocated = build(slices=(make_slice("gpu-0", "gpu-1"),), claims=(claim(),)).devices
     assert (free.state, free.since, free.node) == ("Free", "", "")
     assert (allocated.state, allocated.since) == ("Allocated", LATER)
     assert allocated.waits_for == "the controller, to begin the attach"
@@ -180,7 +180,7 @@ def test_a_device_without_an_attachment_is_free_or_waits_for_the_controller():
 )
 def test_a_device_of_a_node_is_in_use_by_its_claim_once_it_is_ready(conditions, state, waits_for):
     holder = claim(pool="n1", device="d", conditions=conditions, awaited=("drawbar.dev/visible",))
-    shown = build(slices=(published("d", pool="n1", fabric="", node="n1"),), claims=(holder,))
+    shown = build(slices=(make_slice("d", pool="n1", fabric="", node="n1"),), claims=(holder,))
     assert shown.fabrics == ()
     (local,) = shown.local
     assert (local.node, local.devices[0].state) == ("n1", state)
@@ -189,7 +189,7 @@ def test_a_device_of_a_node_is_in_use_by_its_claim_once_it_is_ready(conditions, 
 
 def test_a_device_of_a_node_without_conditions_is_in_use_at_once():
     holder = claim(pool="n1", device="d", awaited=())
-    shown = build(slices=(published("d", pool="n1", fabric="", node="n1"),), claims=(holder,))
+    shown = build(slices=(make_slice("d", pool="n1", fabric="", node="n1"),), claims=(holder,))
     assert shown.local[0].devices[0].state == "InUse"
 
 
@@ -202,7 +202,7 @@ def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_
         "resource.kubernetes.io/numaNode": slices.Attribute(int_=0),
         "model": slices.Attribute(string="A100"),
     }
-    listed = published("gpu-1")
+    listed = make_slice("gpu-1")
     devices = tuple(msgspec.structs.replace(device, attributes=given) for device in listed.spec.devices)
     listed = msgspec.structs.replace(listed, spec=msgspec.structs.replace(listed.spec, devices=devices))
     fabric = fabrics.Fabric(
@@ -236,13 +236,13 @@ def test_what_no_slice_and_no_fabric_names_is_shown_all_the_same(unlisted, state
 
 
 def test_only_the_newest_generation_of_a_pool_counts():
-    old, new = published("gpu-old"), published("gpu-new", generation=2)
+    old, new = make_slice("gpu-old"), make_slice("gpu-new", generation=2)
     assert [device.name for device in build(slices=(new, old)).devices] == ["gpu-new"]
 
 
 def test_taints_of_a_slice_of_taints_are_those_of_the_device():
     taint = slices.SliceTaint(device="gpu-1", taint=slices.Taint(key="k", value="v", effect="NoSchedule"))
-    (device,) = build(slices=(published("gpu-1"), published(taints=(taint,)))).devices
+    (device,) = build(slices=(make_slice("gpu-1"), make_slice(taints=(taint,)))).devices
     assert device.taints == (tree.Taint(key="k", value="v", effect="NoSchedule"),)
 
 
@@ -314,7 +314,7 @@ KEYS = st.tuples(
 def test_whatever_objects_hold_each_device_in_use_is_shown_once(listed, held, given_):
     cluster = {
         "slices": tuple(
-            published(device, pool=pool, fabric=fabric, generation=generation)
+            make_slice(device, pool=pool, fabric=fabric, generation=generation)
             for (pool, device), fabric, generation in listed
         ),
         "attachments": tuple(
@@ -339,7 +339,7 @@ def test_what_waits_comes_first_and_the_rest_is_counted():
         attachment("Ready" if number else "Failed", condition(VISIBLE), device=f"gpu-{number:03}")
         for number in reversed(range(150))
     )
-    shown = build(attachments=held, slices=(published("gpu-free"),))
+    shown = build(attachments=held, slices=(make_slice("gpu-free"),))
     out = console.Console(file=io.StringIO(), width=80)
     views.show(out, shown, now=NOW)
     lines = out.file.getvalue().splitlines()
@@ -375,7 +375,7 @@ def member(device, phase, *conditions):
 
 def test_a_composite_is_as_far_as_its_last_member_and_each_member_names_it():
     shown = build(
-        slices=(published("duo"),),
+        slices=(make_slice("duo"),),
         attachments=(
             member("gpu-1", "Ready", condition(ATTACHED), condition(VISIBLE)),
             member("gpu-2", "Attached", condition(ATTACHED)),
@@ -397,7 +397,7 @@ def test_a_composite_is_as_far_as_its_last_member_and_each_member_names_it():
 def test_a_composite_shows_the_same_member_whatever_came_first():
     members = [member(device, "Attached", condition(ATTACHED)) for device in ("gpu-1", "gpu-2")]
     for listed in (members, members[::-1]):
-        shown = build(slices=(published("duo"),), attachments=tuple(listed))
+        shown = build(slices=(make_slice("duo"),), attachments=tuple(listed))
         assert shown.devices[0].attachment == "rack.gpu-1"
 
 

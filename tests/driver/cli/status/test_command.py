@@ -178,10 +178,10 @@ def test_a_watch_prints_again_what_changed(status_command, cluster, monkeypatch)
         if len(pauses) == 3:
             raise KeyboardInterrupt
         if len(pauses) == 2:
-            async with connecting() as api:
+            async with open_client() as api:
                 await api.delete(kinds.ATTACHMENT, "rack-1.gpu-1")
 
-    def connecting():
+    def open_client():
         from drawbar.driver.kube import client, config
 
         return client.connecting(config.from_kubeconfig(cluster.server.kubeconfig))

@@ -14,10 +14,10 @@ RULES = kinds.TAINT_RULES[0]
 
 
 def rules(cluster):
-    async def listed(api):
+    async def list_rules(api):
         return list((await api.list_all(RULES, into=dict)).items)
 
-    return cluster(listed)
+    return cluster(list_rules)
 
 
 def test_a_preview_shows_counts_by_namespace_and_examples_and_changes_nothing(taint_command, cluster):

@@ -11,7 +11,7 @@ TAINT = slices.Taint(key="example.com/recall", value="yes", effect="NoExecute")
 DRIVER = "a.dev"
 
 
-def published(*devices, pool="p", generation=1, driver=DRIVER):
+def make_slice(*devices, pool="p", generation=1, driver=DRIVER):
     return slices.ResourceSlice(
         metadata=meta.ObjectMeta(name=f"{driver}-{pool}-{generation}"),
         spec=slices.SliceSpec(
@@ -33,7 +33,7 @@ def claim(name, device, *pods, namespace="default", tolerations=(), annotations=
     )
 
 
-def seen(listed=(), allocated=(), **selector):
+def preview_taint(listed=(), allocated=(), **selector):
     snapshot = observed.Snapshot(slices=tuple(listed), claims=tuple(allocated))
     return preview.preview(taintrules.DeviceSelector(**selector), TAINT, snapshot)
 
@@ -43,8 +43,8 @@ def tolerates(**fields):
 
 
 def test_devices_claims_and_pods_are_counted_by_namespace():
-    result = seen(
-        [published("d1", "d2"), published("d1", pool="q")],
+    result = preview_taint(
+        [make_slice("d1", "d2"), make_slice("d1", pool="q")],
         [
             claim("c1", "d1", "one", "two"),
             claim("c2", "d2", "three", namespace="team"),
@@ -64,8 +64,8 @@ def test_devices_claims_and_pods_are_counted_by_namespace():
 
 
 def test_only_the_newest_generation_of_a_pool_counts_as_published_and_an_allocated_device_counts_as_selected():
-    result = seen(
-        [published("old"), published("new", generation=2)], [claim("c", "old", "pod")], driver=DRIVER
+    result = preview_taint(
+        [make_slice("old"), make_slice("new", generation=2)], [claim("c", "old", "pod")], driver=DRIVER
     )
     assert [device.name for device in result.published] == ["new"]
     assert [device.name for device in result.allocated] == ["old"]
@@ -73,7 +73,7 @@ def test_only_the_newest_generation_of_a_pool_counts_as_published_and_an_allocat
 
 
 def test_no_selector_selects_nothing():
-    snapshot = observed.Snapshot(slices=(published("d1"),), claims=())
+    snapshot = observed.Snapshot(slices=(make_slice("d1"),), claims=())
     assert preview.preview(None, TAINT, snapshot).published == ()
 
 
@@ -92,14 +92,16 @@ def test_no_selector_selects_nothing():
     ],
 )
 def test_what_an_allocation_tolerates_decides_what_becomes_of_its_pods(toleration, fate):
-    result = seen([published("d1")], [claim("c", "d1", "pod", tolerations=[toleration])], device="d1")
+    result = preview_taint(
+        [make_slice("d1")], [claim("c", "d1", "pod", tolerations=[toleration])], device="d1"
+    )
     assert [pod.fate for pod in result.pods] == [fate]
 
 
 def test_a_pod_goes_as_soon_as_one_of_its_devices_makes_it():
     patient = [tolerates(toleration_seconds=30)]
-    result = seen(
-        [published("d1", "d2")],
+    result = preview_taint(
+        [make_slice("d1", "d2")],
         [claim("c1", "d1", "pod", tolerations=patient), claim("c2", "d2", "pod")],
         driver=DRIVER,
     )
@@ -110,14 +112,16 @@ def test_a_pod_goes_as_soon_as_one_of_its_devices_makes_it():
 
 def test_pods_with_extended_resources_stay():
     annotations = {observed.EXTENDED_RESOURCE: "true"}
-    result = seen([published("d1")], [claim("c", "d1", "pod", annotations=annotations)], device="d1")
+    result = preview_taint(
+        [make_slice("d1")], [claim("c", "d1", "pod", annotations=annotations)], device="d1"
+    )
     assert result.evicted == ()
     assert [pod.fate for pod in result.pods] == [preview.Fate.EXTENDED]
 
 
 def test_the_taints_of_drivers_are_listed_in_both_forms():
     taint = slices.Taint(key="a.dev/hot", effect="None")
-    spec = published("d1").spec
+    spec = make_slice("d1").spec
     tainted = (
         slices.ResourceSlice(metadata=meta.ObjectMeta(name="s"), spec=spec),
         slices.ResourceSlice(
@@ -150,7 +154,7 @@ def test_each_pod_is_in_one_batch_that_has_a_device_of_it_and_no_batch_is_larger
         claim(f"c-{device}", device, *(f"pod-{number}" for number in sorted(pods)))
         for device, pods in users.items()
     ]
-    pods = seen([], allocated, driver=DRIVER).evicted
+    pods = preview_taint([], allocated, driver=DRIVER).evicted
     divided = preview.batches(pods, size)
     assert sorted(uid for batch in divided for uid in batch.pods) == sorted(pod.uid for pod in pods)
     devices = [device for batch in divided for device in batch.devices]

@@ -18,11 +18,11 @@ KIND = kinds.TAINT_RULES[0]
 SELECTOR = taintrules.DeviceSelector(driver="a.dev", pool="p")
 
 
-def requested(**fields):
+def make_request(**fields):
     return rule_steps.RuleRequest(**({"name": "swap", "selector": SELECTOR} | fields))
 
 
-def existing(effect="None", *, owner="swap", name="swap", rate=None):
+def make_rule(effect="None", *, owner="swap", name="swap", rate=None):
     return taintrules.DeviceTaintRule(
         metadata=meta.ObjectMeta(name=name, uid="u", labels={taintrules.RULE_LABEL: owner} if owner else {}),
         spec=taintrules.RuleSpec(
@@ -32,7 +32,7 @@ def existing(effect="None", *, owner="swap", name="swap", rate=None):
     )
 
 
-def affected(count, per_device=1):
+def make_preview(count, per_device=1):
     """Return a preview of so many pods, of which some share a device."""
     pods = tuple(
         preview.Pod(
@@ -52,7 +52,7 @@ def affected(count, per_device=1):
 def steps(asked, before=None, seen=None, *, has_rates=False, has_batches=False):
     rule = rule_steps.document(KIND, asked, before, user="alice")
     return rule_steps.steps(
-        asked, before, rule, seen or affected(0), has_rates=has_rates, has_batches=has_batches
+        asked, before, rule, seen or make_preview(0), has_rates=has_rates, has_batches=has_batches
     )
 
 
@@ -61,7 +61,7 @@ def kinds_of(planned):
 
 
 def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
-    asked = requested(reason="new supply", until=NOW)
+    asked = make_request(reason="new supply", until=NOW)
     (create,) = steps(asked)
     assert create.document == {
         "apiVersion": "resource.k8s.io/v1",
@@ -85,7 +85,7 @@ def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
 
 
 def test_a_new_rule_has_the_taint_that_was_asked_for():
-    (create,) = steps(requested(taint=("example.com/a", "b"), effect="NoSchedule"))
+    (create,) = steps(make_request(taint=("example.com/a", "b"), effect="NoSchedule"))
     assert create.document["spec"]["taint"] == {
         "key": "example.com/a",
         "value": "b",
@@ -99,30 +99,30 @@ def test_a_rule_that_exists_keeps_who_made_it_and_what_is_not_changed():
         taintrules.REASON_ANNOTATION: "fan",
         taintrules.EXPIRES_ANNOTATION: "2026-05-01T12:00:00Z",
     }
-    before = existing()
+    before = make_rule()
     before = msgspec.structs.replace(
         before, metadata=msgspec.structs.replace(before.metadata, annotations=annotations)
     )
-    rule = rule_steps.document(KIND, requested(effect="NoSchedule"), before, user="alice")
+    rule = rule_steps.document(KIND, make_request(effect="NoSchedule"), before, user="alice")
     assert rule["metadata"]["annotations"] == annotations
-    rule = rule_steps.document(KIND, requested(forever=True, reason="new fan"), before, user="alice")
+    rule = rule_steps.document(KIND, make_request(forever=True, reason="new fan"), before, user="alice")
     assert rule["metadata"]["annotations"] == {
         taintrules.CREATED_BY_ANNOTATION: "bob",
         taintrules.REASON_ANNOTATION: "new fan",
     }
-    (change,) = steps(requested(forever=True), before)
+    (change,) = steps(make_request(forever=True), before)
     assert change.content == {"metadata": {"annotations": {taintrules.EXPIRES_ANNOTATION: None}}}
 
 
 def test_few_pods_are_evicted_by_the_rule_itself():
-    (change, wait) = steps(requested(effect="NoExecute"), existing(), affected(10))
+    (change, wait) = steps(make_request(effect="NoExecute"), make_rule(), make_preview(10))
     assert change.content == {"spec": {"taint": {"effect": "NoExecute"}}}
     assert len(wait.pods) == 10
-    assert kinds_of(steps(requested(effect="NoExecute"), None, affected(0))) == ["Create"]
+    assert kinds_of(steps(make_request(effect="NoExecute"), None, make_preview(0))) == ["Create"]
 
 
 def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away():
-    planned = steps(requested(effect="NoExecute", batch=2, reason="fan"), None, affected(5))
+    planned = steps(make_request(effect="NoExecute", batch=2, reason="fan"), None, make_preview(5))
     assert kinds_of(planned) == ["Create", "Evict", "Evict", "Evict", "Change", "Await", "DeleteBatches"]
     assert planned[0].document["spec"]["taint"]["effect"] == "NoSchedule"
     rules = [document for step in planned[1:4] for document in step.documents]
@@ -137,38 +137,43 @@ def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away
 
 
 def test_a_rate_goes_into_the_rule_where_the_api_has_it():
-    (create, _) = steps(requested(effect="NoExecute", rate=3), None, affected(30), has_rates=True)
+    (create, _) = steps(make_request(effect="NoExecute", rate=3), None, make_preview(30), has_rates=True)
     assert create.document["spec"]["taint"]["evictionsPerSecond"] == 3
-    (change, _) = steps(requested(effect="NoExecute"), existing(), affected(30), has_rates=True)
+    (change, _) = steps(make_request(effect="NoExecute"), make_rule(), make_preview(30), has_rates=True)
     assert change.content["spec"]["taint"] == {"effect": "NoExecute", "evictionsPerSecond": rule_steps.RATE}
     (change, _) = steps(
-        requested(effect="NoExecute", rate=3), existing("NoExecute", rate=5), affected(30), has_rates=True
+        make_request(effect="NoExecute", rate=3),
+        make_rule("NoExecute", rate=5),
+        make_preview(30),
+        has_rates=True,
     )
     assert change.content["spec"]["taint"] == {"evictionsPerSecond": 3}
     assert kinds_of(
-        steps(requested(effect="NoExecute"), existing("NoExecute", rate=5), affected(30), has_rates=True)
+        steps(
+            make_request(effect="NoExecute"), make_rule("NoExecute", rate=5), make_preview(30), has_rates=True
+        )
     ) == ["Await"]
 
 
 def test_batches_that_were_asked_for_are_made_by_hand_whatever_the_api_has():
-    planned = steps(requested(effect="NoExecute", batch=10), None, affected(30), has_rates=True)
+    planned = steps(make_request(effect="NoExecute", batch=10), None, make_preview(30), has_rates=True)
     assert rule_steps.batch_count(planned) == 3
     assert {step.seconds for step in planned if isinstance(step, rule_steps.Evict)} == {0.0}
     assert "evictionsPerSecond" not in planned[0].document["spec"]["taint"]
 
 
 def test_without_an_api_for_it_a_rate_is_a_batch_per_second():
-    planned = steps(requested(effect="NoExecute", rate=15), None, affected(30))
+    planned = steps(make_request(effect="NoExecute", rate=15), None, make_preview(30))
     assert [(step.seconds, len(step.pods)) for step in planned if isinstance(step, rule_steps.Evict)] == [
         (1.0, 15)
     ] * 2
 
 
 def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch():
-    seen = affected(4)
+    seen = make_preview(4)
     patient = msgspec.structs.replace(seen.pods[3], fate=preview.Fate.LATER, after_seconds=30)
     seen = msgspec.structs.replace(seen, pods=(*seen.pods[:3], patient))
-    planned = steps(requested(effect="NoExecute", batch=2), None, seen)
+    planned = steps(make_request(effect="NoExecute", batch=2), None, seen)
     in_batches = [uid for step in planned if isinstance(step, rule_steps.Evict) for uid in step.pods]
     assert sorted(in_batches) == ["uid-0", "uid-1", "uid-2"]
     (wait,) = [step for step in planned if isinstance(step, rule_steps.Await)]
@@ -177,26 +182,26 @@ def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch(
 
 def test_a_command_that_was_interrupted_goes_on_when_given_again():
     planned = steps(
-        requested(effect="NoExecute", batch=2), existing("NoSchedule"), affected(4), has_batches=True
+        make_request(effect="NoExecute", batch=2), make_rule("NoSchedule"), make_preview(4), has_batches=True
     )
     assert kinds_of(planned) == ["Evict", "Evict", "Change", "Await", "DeleteBatches"]
     planned = steps(
-        requested(effect="NoExecute", batch=2), existing("NoExecute"), affected(4), has_batches=True
+        make_request(effect="NoExecute", batch=2), make_rule("NoExecute"), make_preview(4), has_batches=True
     )
     assert kinds_of(planned) == ["Await", "DeleteBatches"]
 
 
 def test_a_lesser_effect_ends_the_batches():
-    planned = steps(requested(effect="None"), existing("NoSchedule"), affected(4), has_batches=True)
+    planned = steps(make_request(effect="None"), make_rule("NoSchedule"), make_preview(4), has_batches=True)
     assert kinds_of(planned) == ["Change", "DeleteBatches"]
 
 
 def test_a_rule_that_is_so_already_needs_no_step():
-    assert steps(requested(effect="NoSchedule"), existing("NoSchedule"), affected(4)) == ()
+    assert steps(make_request(effect="NoSchedule"), make_rule("NoSchedule"), make_preview(4)) == ()
 
 
 def test_only_the_end_of_a_rule_changes():
-    (change,) = steps(requested(until=NOW), existing("NoSchedule"))
+    (change,) = steps(make_request(until=NOW), make_rule("NoSchedule"))
     assert change.content == {
         "metadata": {"annotations": {taintrules.EXPIRES_ANNOTATION: "2026-05-01T12:00:00Z"}}
     }
@@ -213,9 +218,9 @@ def test_only_the_end_of_a_rule_changes():
 def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_meanwhile(
     pods, per_device, size, before, effect, has_rates
 ):
-    rule = existing(before) if before is not None else None
+    rule = make_rule(before) if before is not None else None
     planned = steps(
-        requested(effect=effect, batch=size), rule, affected(pods, per_device), has_rates=has_rates
+        make_request(effect=effect, batch=size), rule, make_preview(pods, per_device), has_rates=has_rates
     )
     current, gone = before, set()
     for step in planned:
@@ -242,34 +247,37 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
 @pytest.mark.parametrize(
     ("asked", "before", "words"),
     [
-        pytest.param(requested(name="Not a name"), None, "not the name of a rule", id="name"),
-        pytest.param(requested(name="a" * 51), None, "at most 50", id="long name"),
+        pytest.param(make_request(name="Not a name"), None, "not the name of a rule", id="name"),
+        pytest.param(make_request(name="a" * 51), None, "at most 50", id="long name"),
         pytest.param(
-            requested(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"
+            make_request(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"
         ),
-        pytest.param(requested(every=True), None, "leave out KIND/NAME", id="all and some"),
-        pytest.param(requested(reason="x" * 1025), None, "shorten it", id="reason"),
-        pytest.param(requested(rate=1, batch=1), None, "do not go together", id="rate and batch"),
+        pytest.param(make_request(every=True), None, "leave out KIND/NAME", id="all and some"),
+        pytest.param(make_request(reason="x" * 1025), None, "shorten it", id="reason"),
+        pytest.param(make_request(rate=1, batch=1), None, "do not go together", id="rate and batch"),
         pytest.param(
-            requested(selector=taintrules.DeviceSelector(), every=True),
-            existing(),
+            make_request(selector=taintrules.DeviceSelector(), every=True),
+            make_rule(),
             "another selector",
             id="all in place of some",
         ),
         pytest.param(
-            requested(taint=(rule_steps.KEY, "other")), existing(), "another selector or taint", id="value"
+            make_request(taint=(rule_steps.KEY, "other")),
+            make_rule(),
+            "another selector or taint",
+            id="value",
         ),
         pytest.param(
-            requested(taint=("other", "")), existing(), "another selector or taint", id="other taint"
+            make_request(taint=("other", "")), make_rule(), "another selector or taint", id="other taint"
         ),
         pytest.param(
-            requested(selector=taintrules.DeviceSelector(device="d")),
-            existing(),
+            make_request(selector=taintrules.DeviceSelector(device="d")),
+            make_rule(),
             "another selector",
             id="selector",
         ),
-        pytest.param(requested(), existing(owner=None), "was not made by", id="foreign"),
-        pytest.param(requested(), existing(owner="other"), "batch of other", id="batch"),
+        pytest.param(make_request(), make_rule(owner=None), "was not made by", id="foreign"),
+        pytest.param(make_request(), make_rule(owner="other"), "batch of other", id="batch"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
@@ -279,7 +287,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
 
 def test_what_is_as_long_as_may_be_is_taken():
     rule_steps.check(
-        requested(name="a" * rule_steps.NAME_CHARS_MAX, reason="x" * rule_steps.REASON_CHARS_MAX), None
+        make_request(name="a" * rule_steps.NAME_CHARS_MAX, reason="x" * rule_steps.REASON_CHARS_MAX), None
     )
     furthest = NOW + datetime.timedelta(days=rule_steps.UNTIL_DAYS_MAX)
     assert rule_steps.moment(f"{rule_steps.UNTIL_DAYS_MAX}d", NOW) == furthest
@@ -301,16 +309,16 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
         pods=(),
     )
     with pytest.raises(errors.UsageError, match="all 2 devices"):
-        rule_steps.check_breadth(requested(), seen, allow_empty=False)
+        rule_steps.check_breadth(make_request(), seen, allow_empty=False)
     for narrow in (
-        requested(selector=taintrules.DeviceSelector(), every=True),
-        requested(selector=SELECTOR, every=True),
-        requested(selector=taintrules.DeviceSelector(device="d1")),
+        make_request(selector=taintrules.DeviceSelector(), every=True),
+        make_request(selector=SELECTOR, every=True),
+        make_request(selector=taintrules.DeviceSelector(device="d1")),
         # A rule that exists and keeps its selector.
-        requested(selector=taintrules.DeviceSelector()),
+        make_request(selector=taintrules.DeviceSelector()),
     ):
         rule_steps.check_breadth(narrow, seen, allow_empty=False)
-    rule_steps.check(requested(selector=taintrules.DeviceSelector(), every=True), None)
+    rule_steps.check(make_request(selector=taintrules.DeviceSelector(), every=True), None)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +337,7 @@ def test_an_end_that_is_none_is_refused(content):
 
 
 def test_a_rule_goes_before_its_batches():
-    rules = [existing(name="a-batch"), existing(), existing(owner=None, name="other")]
+    rules = [make_rule(name="a-batch"), make_rule(), make_rule(owner=None, name="other")]
     assert [rule.metadata.name for rule in rule_steps.select_rules("swap", rules)] == ["swap", "a-batch"]
     assert [rule.metadata.name for rule in rule_steps.select_rules("other", rules)] == ["other"]
     with pytest.raises(objects.Missing, match="taint list"):

@@ -89,7 +89,7 @@ async def cluster(folder):
         await process.wait()
 
 
-def named(kind, name, **content):
+def make_object(kind, name, **content):
     metadata = {"name": name} | ({"namespace": NAMESPACE} if kind.namespaced else {})
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **content}
 
@@ -98,14 +98,16 @@ async def create_pod(api, name, device_class, count=1):
     """Create a claim of `count` devices, and its pod."""
     exactly = {"deviceClassName": f"{device_class}.{drivers.DEFAULT}", "count": count}
     requests = [{"name": "device", "exactly": exactly}]
-    claim = named(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
+    claim = make_object(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
     await api.create(kinds.CLAIM, claim, into=dict, namespace=NAMESPACE)
     container = {"name": "main", "image": "pause", "resources": {"claims": [{"name": "device"}]}}
     spec = {
         "containers": [container],
         "resourceClaims": [{"name": "device", "resourceClaimName": name}],
     }
-    await api.create(kinds.POD, named(kinds.POD, f"{name}-pod", spec=spec), into=dict, namespace=NAMESPACE)
+    await api.create(
+        kinds.POD, make_object(kinds.POD, f"{name}-pod", spec=spec), into=dict, namespace=NAMESPACE
+    )
 
 
 async def until(latest, holds):

@@ -106,7 +106,7 @@ def as_rule(name, effect="NoSchedule", **selector):
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, taintrules.DeviceTaintRule)
 
 
-def tainted(shown):
+def list_tainted_keys(shown):
     return sorted(key for key, row in shown.current().items() if row.device.taints)
 
 
@@ -127,9 +127,9 @@ def test_a_taint_rule_taints_the_devices_it_selects_until_it_is_gone(selector, d
     rule = as_rule("psu", **selector)
     shown.change(None, rule)
     shown.change(None, as_slice("y", "drawbar.dev", "rack-1/b", 1, ["z"]))
-    assert tainted(shown) == devices
+    assert list_tainted_keys(shown) == devices
     shown.change(rule, None)
-    assert tainted(shown) == []
+    assert list_tainted_keys(shown) == []
 
 
 def test_a_taint_rule_that_selects_another_pool_moves_its_taint():
@@ -138,6 +138,6 @@ def test_a_taint_rule_that_selects_another_pool_moves_its_taint():
     shown.change(None, as_slice("y", "drawbar.dev", "rack-1/b", 1, ["y"]))
     before, after = as_rule("psu", pool="rack-1/a"), as_rule("psu", pool="rack-1/b")
     shown.change(None, before)
-    assert tainted(shown) == ["rack-1/a x"]
+    assert list_tainted_keys(shown) == ["rack-1/a x"]
     shown.change(before, after)
-    assert tainted(shown) == ["rack-1/b y"]
+    assert list_tainted_keys(shown) == ["rack-1/b y"]
