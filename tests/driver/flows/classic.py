@@ -91,7 +91,7 @@ class ClassicLab(lab.Lab):
     async def end(self, pod):
         """Delete a pod, and wait until it is gone."""
         await self.api.delete(kinds.POD, pod, namespace="default")
-        await self.gone(pod)
+        await self.wait_until_gone(pod)
 
     async def read(self, claim):
         """A claim by its name."""
@@ -103,8 +103,8 @@ class ClassicLab(lab.Lab):
         allocation = models.claim(msgspec.convert(claim, models.ResourceClaim), DRIVER).allocation
         return allocation and allocation.handle
 
-    async def given(self, claim):
-        """The node and the devices of a claim, by its name, once it is allocated."""
+    async def wait_for_devices(self, claim):
+        """Return the node and the devices of a claim, by its name, once it is allocated."""
         handle = self.handle(await self.until(lambda: self.read(claim), self.handle))
         return handle.node, sorted(device.device for device in handle.devices)
 
@@ -123,11 +123,11 @@ class ClassicLab(lab.Lab):
     async def serves(self):
         """Wait until the Fabric's hosts are Nodes, from when on the controller serves claims."""
 
-        def mapped(fabric):
+        def has_mapped_hosts(fabric):
             conditions = fabric.get("status", {}).get("conditions", ())
             return any(
                 (condition["type"], condition["status"]) == ("HostsMapped", "True")
                 for condition in conditions
             )
 
-        await self.until(lambda: self.api.read(kinds.FABRIC, "fab", into=dict), mapped)
+        await self.until(lambda: self.api.read(kinds.FABRIC, "fab", into=dict), has_mapped_hosts)

@@ -180,13 +180,13 @@ class Lab(worlds.World):
         listing = await self.api.list_all(kinds.POD, into=dict, namespace="default")
         return {pod["metadata"]["name"]: pod for pod in listing.items}
 
-    async def running(self, name):
-        """The name of the node on which the pod runs, and of its devices."""
+    async def wait_until_running(self, name):
+        """Wait until the pod runs; return the names of its node and of its devices."""
         await self.until(self.pods, lambda value: value[name].get("status", {}).get("phase") == "Running")
         pod = (await self.pods())[name]
         return pod["spec"]["nodeName"], await self.devices_of(name)
 
-    async def gone(self, name):
+    async def wait_until_gone(self, name):
         await self.until(self.pods, lambda value: name not in value)
 
     async def claims(self, pod=None):
@@ -199,8 +199,8 @@ class Lab(worlds.World):
             or any(owner["name"] == pod for owner in claim["metadata"].get("ownerReferences", ()))
         ]
 
-    async def allocated(self, pod):
-        """The pod's claims, once all of them are allocated."""
+    async def wait_until_allocated(self, pod):
+        """Wait until all claims of the pod are allocated; return their allocations."""
         claims = await self.until(
             lambda: self.claims(pod), lambda value: value and all(map(allocation_of, value))
         )
@@ -254,7 +254,7 @@ class Lab(worlds.World):
             for taint in taints
         }
 
-    async def tainted(self, device, *taints):
+    async def wait_for_taints(self, device, *taints):
         """Wait until the device has these taints and no others."""
         await self.until(lambda: self.taints(device), lambda value: value == set(taints))
 
@@ -287,8 +287,8 @@ class Lab(worlds.World):
         listing = await self.api.list_all(kinds.ATTACHMENT, into=dict)
         return {attachment["spec"]["device"]: attachment for attachment in listing.items}
 
-    async def connected(self):
-        """The ids of the devices that the fabric has connected, with their hosts."""
+    async def list_connections(self):
+        """Return the ids of the devices that the fabric has connected, with their hosts."""
         inventory = await self.fabric.devices()
         return {
             device.id: device.connection.host_id
@@ -300,11 +300,11 @@ class Lab(worlds.World):
         listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
         return [event["note"] for event in listing.items if event["reason"] == reason]
 
-    async def noted(self, reason, words=""):
+    async def wait_for_event(self, reason, words=""):
         """Wait for an Event with this reason and these words: it comes by a request of its own."""
         await self.until(lambda: self.notes(reason), lambda notes: any(words in note for note in notes))
 
-    async def reported(self, pod, reason):
+    async def wait_for_event_about(self, pod, reason):
         """Wait for an Event with this reason about the pod."""
         await self.until(lambda: self.reasons(pod), lambda reasons: reason in reasons)
 
@@ -315,8 +315,8 @@ class Lab(worlds.World):
     async def is_free(self, device):
         """Wait until the device is back: no object, no connection, nothing in a slot, no CDI file."""
         await self.until(self.attachments, lambda value: device not in value)
-        assert device not in await self.connected()
-        in_use = len(await self.connected())
+        assert device not in await self.list_connections()
+        in_use = len(await self.list_connections())
         drivers = [tree.root / "bus/pci/drivers/nvme" for tree in self.trees.values()]
         assert sum(len(list(folder.glob("0000:*"))) for folder in drivers) <= in_use
 
@@ -385,7 +385,7 @@ async def lab(
     options = sites.Options(profile=profile, gates=gates or {}, binding_timeout_seconds=timeout)
     async with contextlib.AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        site = await enter(sites.standing(options))
+        site = await enter(sites.open_site(options))
         path = site.path
         trees = worlds.trees(path, NODES)
         described = fabric_of(path / "fabric.json", trees, devices, ports or {}, fabric_changes)

@@ -97,8 +97,8 @@ class Kept:
         self.folder = None
         self.count = 0
 
-    def wanted(self, programs, gates):
-        """Components with these gates."""
+    def ensure_components(self, programs, gates):
+        """Return components with these gates; start them where none or others run."""
         if self.components is not None and self.components.gates != gates:
             self.close()
         if self.components is None:
@@ -151,7 +151,7 @@ class Real:
         await api.create(kinds.ADMISSION_POLICY, NO_DETACH, into=dict)
         await api.create(kinds.ADMISSION_BINDING, NO_DETACH_BINDING, into=dict)
         async with asyncio.timeout(TIDY_SECONDS):
-            while await admitted(api):  # noqa: ASYNC110 - the API server is another process
+            while await is_admitted(api):  # noqa: ASYNC110 - the API server is another process
                 await asyncio.sleep(POLL_SECONDS)
         return Held(api)
 
@@ -179,26 +179,28 @@ class Real:
         """Take away what a test has made: pods first, while our daemons still run to give their devices back."""
         for kind in (kinds.ADMISSION_BINDING, kinds.ADMISSION_POLICY):
             await discard(api, kind, "no-detach")
-        claim, template = (served(kind, self.release) for kind in (kinds.CLAIM, kinds.CLAIM_TEMPLATE))
+        claim, template = (
+            replace_version(kind, self.release) for kind in (kinds.CLAIM, kinds.CLAIM_TEMPLATE)
+        )
         for kind in (kinds.POD, claim, template):
             await clear(api, kind, "default")
         with contextlib.suppress(TimeoutError):
-            await gone(api, kinds.POD, "default")
-            await gone(api, claim, "default")
-            await gone(api, kinds.ATTACHMENT)
+            await wait_until_gone(api, kinds.POD, "default")
+            await wait_until_gone(api, claim, "default")
+            await wait_until_gone(api, kinds.ATTACHMENT)
         await clear(api, kinds.FABRIC)
         with contextlib.suppress(TimeoutError):
-            await gone(api, kinds.FABRIC)
-            await gone(api, kinds.SLICE)
+            await wait_until_gone(api, kinds.FABRIC)
+            await wait_until_gone(api, kinds.SLICE)
 
 
-def served(kind, release):
-    """A kind of `resource.k8s.io` in the version of the release."""
+def replace_version(kind, release):
+    """Return a kind of `resource.k8s.io` in the version of the release."""
     return msgspec.structs.replace(kind, version=release.dynamic_version)
 
 
-async def admitted(api):
-    """Whether the probe of the policy against detaching is let through."""
+async def is_admitted(api):
+    """Return whether the probe of the policy against detaching is let through."""
     try:
         path = kinds.CONFIG_MAP.path(namespace="default")
         await api.request("POST", path, {"dryRun": "All"}, body=PROBE)
@@ -235,7 +237,7 @@ async def standing(options, folder):
     gates = gates_for(options.profile, options.gates)
     if release.classic:
         gates = dict.fromkeys(("DynamicResourceAllocation", "DRAControlPlaneController"), True)
-    components = KEPT.wanted(programs, gates)
+    components = KEPT.ensure_components(programs, gates)
     timeout = options.binding_timeout_seconds
     wanted = None if timeout == sites.USUAL_TIMEOUT_SECONDS else timeout
     if wanted is not None and programs.release.minor < CONFIGURABLE_TIMEOUT:
@@ -262,12 +264,12 @@ async def sweep(api, path, release):
     """Take away by force what is left once our daemons are gone."""
     for kind, namespace in (
         (kinds.POD, "default"),
-        (served(kinds.CLAIM, release), "default"),
+        (replace_version(kinds.CLAIM, release), "default"),
         (kinds.ATTACHMENT, None),
         (kinds.MAINTENANCE, None),
         (kinds.FABRIC, None),
         (kinds.HEALTH_POLICY, None),
-        (served(kinds.SLICE, release), None),
+        (replace_version(kinds.SLICE, release), None),
         *((kind, None) for kind in kinds.TAINT_RULES),
     ):
         for name in await names(api, kind, namespace):
@@ -280,7 +282,7 @@ async def sweep(api, path, release):
         for document in deployment.documents(deployment.folder(), version=release.dynamic_version)
         if document["kind"] == "DeviceClass"
     }
-    classes = served(kinds.DEVICE_CLASS, release)
+    classes = replace_version(kinds.DEVICE_CLASS, release)
     for name in await names(api, classes):
         if name not in theirs:
             await discard(api, classes, name)
@@ -306,7 +308,7 @@ async def clear(api, kind, namespace=None):
         await discard(api, kind, name, namespace)
 
 
-async def gone(api, kind, namespace=None):
+async def wait_until_gone(api, kind, namespace=None):
     async with asyncio.timeout(TIDY_SECONDS):
         while await names(api, kind, namespace):  # noqa: ASYNC110 - the API server is another process
             await asyncio.sleep(POLL_SECONDS)

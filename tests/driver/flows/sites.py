@@ -104,8 +104,8 @@ async def doubles(options):
             yield site
 
 
-def standing(options):
-    """`async with standing(options) as site`: doubles, or real components where their binaries are named."""
+def open_site(options):
+    """`async with open_site(options) as site`: doubles, or real components where their binaries are named."""
     if os.environ.get(BINARIES):
         from tests.driver.flows import real
 

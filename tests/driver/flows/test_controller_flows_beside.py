@@ -61,17 +61,17 @@ async def test_a_device_has_one_owner_and_the_pod_waits_until_that_is_us(flow_la
             await asyncio.to_thread(tree.attach, 1, GPU)
         left = {"node-1": [(NAME, "driver")], "node-2": [(NAME, "plugin")]}
         await cluster.until(lambda: own(cluster), lambda value: value[1] == left)
-        await cluster.noted("DevicesLeftToOthers", "driver gpu.example.com offers it")
+        await cluster.wait_for_event("DevicesLeftToOthers", "driver gpu.example.com offers it")
         request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
         await cluster.pod_from_template("user", {"requests": [request]}, ["gpu"])
-        await cluster.reported("user", "FailedScheduling")
+        await cluster.wait_for_event_about("user", "FailedScheduling")
         assert (await own(cluster))[0] == {"node-1": [], "node-2": []}
 
         await cluster.api.delete(kinds.SLICE, SLICE)
-        assert await cluster.running("user") == ("node-1", [NAME])
+        assert await cluster.wait_until_running("user") == ("node-1", [NAME])
         # It comes back while the claim has the device: that is reported, and nothing is taken from the pod.
         await publish(cluster, cluster.trees["node-1"].address(1))
-        await cluster.noted("DeviceOfferedTwice", f"has given {NAME} to a claim")
+        await cluster.wait_for_event("DeviceOfferedTwice", f"has given {NAME} to a claim")
         assert (await own(cluster))[0]["node-1"] == [NAME]
         await cluster.api.delete(kinds.POD, "user", namespace="default")
         await cluster.until(lambda: own(cluster), lambda value: value[1] == left)
@@ -85,7 +85,7 @@ async def test_a_fabric_device_that_another_driver_offers_is_reported_until_that
     async with flow_lab("1.36", devices=1, node=OWN_GPUS) as cluster:
         await cluster.until(cluster.slices, bool)
         await cluster.pod("user")
-        node, (device,) = await cluster.running("user")
+        node, (device,) = await cluster.wait_until_running("user")
         attachment = (await cluster.attachments())[device]
         assert attachment["spec"]["nodeName"] == node
         await publish(cluster, attachment["status"]["node"]["pciAddress"], node)
@@ -95,9 +95,9 @@ async def test_a_fabric_device_that_another_driver_offers_is_reported_until_that
             return {each["type"]: each["status"] for each in conditions}.get("Exclusive")
 
         await cluster.until(cluster.attachments, lambda value: exclusive(value) == "False")
-        await cluster.noted("OfferedByAnotherDriver", "driver gpu.example.com offers this device")
+        await cluster.wait_for_event("OfferedByAnotherDriver", "driver gpu.example.com offers this device")
         await cluster.api.delete(kinds.SLICE, SLICE)
         await cluster.until(cluster.attachments, lambda value: exclusive(value) == "True")
-        assert await cluster.running("user") == (node, [device])
+        assert await cluster.wait_until_running("user") == (node, [device])
         await cluster.api.delete(kinds.POD, "user", namespace="default")
         await cluster.is_free(device)

@@ -24,7 +24,7 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
     late = {"effect": "appear", "arrival": "late", "lateSeconds": 0.3}
     async with flow_lab(**server, devices=1, attachSeconds=0.2, faults=[late]) as cluster:
         await cluster.pod("a")
-        (allocation,) = await cluster.allocated("a")
+        (allocation,) = await cluster.wait_until_allocated("a")
         (result,) = allocation["devices"]["results"]
         (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
         node = term["matchFields"][0]["values"][0]
@@ -40,15 +40,15 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
             return conditions
 
         await cluster.until(read, lambda conditions: conditions == READY)
-        assert await cluster.running("a") == (node, ["disk-0"])
+        assert await cluster.wait_until_running("a") == (node, ["disk-0"])
         assert await cluster.conditions_of("a") == {"disk-0": READY}
-        assert await cluster.connected() == {"disk-0": f"host-{node}"}
-        await cluster.noted("BindingConditionsPending")
+        assert await cluster.list_connections() == {"disk-0": f"host-{node}"}
+        await cluster.wait_for_event("BindingConditionsPending")
 
         # The next pod waits for the device until the first gives it back, and then gets it the same way.
         await cluster.pod("b")
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        _, devices = await cluster.running("b")
+        _, devices = await cluster.wait_until_running("b")
         assert devices == ["disk-0"]
         assert await cluster.conditions_of("b") == {"disk-0": READY}
 
@@ -80,11 +80,11 @@ async def test_a_failed_device_is_out_of_the_way_before_the_claim_fails_and_the_
         await cluster.until(cluster.slices, bool)
         since = await cluster.version()
         await cluster.pod("a")
-        _, devices = await cluster.running("a")
+        _, devices = await cluster.wait_until_running("a")
         assert devices == ["disk-1"]
         assert await cluster.taints("disk-0") == {f"attach-failed={reason}:NoSchedule"}
         assert await cluster.taints("disk-1") == set()
-        await cluster.noted("FailedScheduling", "binding failed")
+        await cluster.wait_for_event("FailedScheduling", "binding failed")
         (note,) = [note for note in await cluster.notes("FailedScheduling") if "binding failed" in note]
         assert f"reason={reason}" in note
         assert words in note
@@ -96,14 +96,14 @@ async def test_a_failed_device_is_out_of_the_way_before_the_claim_fails_and_the_
             for version, resource_slice in slices
             if cluster.taints_in([resource_slice["spec"]], "disk-0")
         )
-        reported = min(version for version, claim in claims if failed(claim))
+        reported = min(version for version, claim in claims if has_binding_failure(claim))
         assert tainted < reported, "the claim has the failure once the device is out of the way"
         held = [version for version, claim in claims if allocation(claim)]
         back = min(version for version, claim in claims if version > held[0] and not allocation(claim))
         assert reported < back, "the scheduler took the allocation back because of the failure"
         # What failed is rolled back, and only what the pod has stays connected.
         await cluster.is_free("disk-0")
-        assert list(await cluster.connected()) == ["disk-1"]
+        assert list(await cluster.list_connections()) == ["disk-1"]
 
 
 @PROFILES
@@ -126,7 +126,7 @@ async def test_at_the_timeout_the_pod_has_an_event_and_no_node_and_the_attach_is
             assert f"claim {name} binding failed: reason={reason}" in note
         else:
             assert f"device binding failed: claim={name}, reason={reason}" in note
-        await cluster.tainted("disk-0", f"attach-failed={reason}:NoSchedule")
+        await cluster.wait_for_taints("disk-0", f"attach-failed={reason}:NoSchedule")
         await cluster.is_free("disk-0")
         pod = (await cluster.pods())["a"]
         assert not pod["spec"].get("nodeName")
@@ -147,11 +147,11 @@ async def test_a_scheduler_without_an_answer_gives_up_itself_and_what_was_begun_
             lambda: cluster.claims("a"),
             lambda claims: moment(claims) not in (None, old["disk-0"]["spec"]["allocationTimestamp"]),
         )
-        await cluster.noted("FailedScheduling", "binding timeout")
+        await cluster.wait_for_event("FailedScheduling", "binding timeout")
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")
         # Back again, it takes back what was begun for the allocation that is no more, and serves the one that stands.
         cluster.start_controller()
-        assert (await cluster.running("a"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("a"))[1] == ["disk-0"]
         new = (await cluster.attachments())["disk-0"]
         assert new["metadata"]["uid"] != old["disk-0"]["metadata"]["uid"]
         assert new["spec"]["allocationTimestamp"] == moment(await cluster.claims("a"))
@@ -167,20 +167,20 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_f
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0", times=None))
         await cluster.until(cluster.slices, bool)
         await cluster.pod("a")
-        await cluster.allocated("a")
+        await cluster.wait_until_allocated("a")
         first = (await cluster.fabric.devices()).device("disk-0")
         cluster.fabric.console.add_device(another(first))
-        _, devices = await cluster.running("a")
+        _, devices = await cluster.wait_until_running("a")
         assert devices == ["disk-1"]
-        await cluster.noted("FailedScheduling", "AttachDeadlineExceeded")
+        await cluster.wait_for_event("FailedScheduling", "AttachDeadlineExceeded")
         await cluster.is_free("disk-0")
-        assert list(await cluster.connected()) == ["disk-1"]
+        assert list(await cluster.list_connections()) == ["disk-1"]
         cluster.fabric.console.clear_faults()
         # Its probation is short from now on, and then the next pod may have it.
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
-        await cluster.tainted("disk-0")
+        await cluster.wait_for_taints("disk-0")
         await cluster.pod("b")
-        assert (await cluster.running("b"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("b"))[1] == ["disk-0"]
 
 
 async def test_where_conditions_are_dropped_nothing_unattached_is_published_and_no_pod_is_bound(flow_lab):
@@ -191,9 +191,9 @@ async def test_where_conditions_are_dropped_nothing_unattached_is_published_and_
         )
         assert "bindingConditions" in condition(fabric, "FeaturesDropped")["message"]
         await cluster.pod("a")
-        await cluster.noted("FailedScheduling")
+        await cluster.wait_for_event("FailedScheduling")
         assert await cluster.slices() == []
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")
 
 
@@ -207,7 +207,7 @@ async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before
         # Were it back before the pod is scheduled again, it would be given to the pod again.
         kept = await cluster.takes_nothing_back()
         await cluster.pod("a")
-        assert (await cluster.running("a"))[1] == ["disk-1"]
+        assert (await cluster.wait_until_running("a"))[1] == ["disk-1"]
         await kept.lift()
         await cluster.is_free("disk-0")
         # A failure is not recorded there once it is over, and the pool is written as often as it changes.
@@ -221,8 +221,8 @@ def allocation(claim):
     return claim.get("status", {}).get("allocation")
 
 
-def failed(claim):
-    """Whether a condition is true of it that takes its devices from the pod."""
+def has_binding_failure(claim):
+    """Return whether a condition is true of it that takes its devices from the pod."""
     results = (allocation(claim) or {}).get("devices", {}).get("results", ())
     fatal = {name for result in results for name in result.get("bindingFailureConditions", ())}
     return any(

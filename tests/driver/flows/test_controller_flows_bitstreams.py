@@ -43,12 +43,14 @@ async def test_a_dfl_card_is_programmed_before_its_pod_is_bound(flow_lab, answer
         await make_class(cluster, "filters", initialise={"timeoutSeconds": 120})
         await make_pod(cluster, "p", "filters", fpga=ASKED)
         try:
-            await cluster.noted("Initialising", "bitstream filter.gbs is loaded into fpga-0, within 120 s")
+            await cluster.wait_for_event(
+                "Initialising", "bitstream filter.gbs is loaded into fpga-0, within 120 s"
+            )
             pod = await cluster.api.read(kinds.POD, "p", namespace="default", into=dict)
             assert "nodeName" not in pod["spec"], "it waits for the card"
         finally:
             answers.hold.set()
-        node, _ = await cluster.running("p")
+        node, _ = await cluster.wait_until_running("p")
         (load,) = answers.loaded
         assert (load.design, load.port) == (bitstreams.DESIGN, 0)
         assert load.device == cluster.path / node / "dev/dfl-fme.0"
@@ -60,17 +62,19 @@ async def test_a_bitstream_that_is_not_loaded_takes_no_card_from_others(flow_lab
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "filters")
         await make_pod(cluster, "faulty", "filters", fpga=ASKED)
-        await cluster.noted("BitstreamNotLoaded", "fpga0 shows 'write complete error', 'reconfig CRC error'")
+        await cluster.wait_for_event(
+            "BitstreamNotLoaded", "fpga0 shows 'write complete error', 'reconfig CRC error'"
+        )
         assert not await cluster.taints("fpga-0")
         await cluster.api.delete(kinds.POD, "faulty", namespace="default")
-        await cluster.gone("faulty")
+        await cluster.wait_until_gone("faulty")
         await cluster.is_free("fpga-0")
         answers.finds = ""
         await make_pod(cluster, "wrong", "filters", fpga=ASKED | {"sha256": "0" * 64})
-        await cluster.noted("BitstreamNotLoaded", "and 000")
+        await cluster.wait_for_event("BitstreamNotLoaded", "and 000")
         assert not answers.loaded
         await cluster.api.delete(kinds.POD, "wrong", namespace="default")
-        await cluster.gone("wrong")
+        await cluster.wait_until_gone("wrong")
 
 
 async def test_another_card_without_a_hook_is_left_as_it_is(flow_lab, answers):
@@ -78,8 +82,8 @@ async def test_another_card_without_a_hook_is_left_as_it_is(flow_lab, answers):
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "filters")
         await make_pod(cluster, "p", "filters", fpga=ASKED)
-        await cluster.noted("BitstreamNotLoaded", "loaded by a hook, and its DeviceClass names none")
+        await cluster.wait_for_event("BitstreamNotLoaded", "loaded by a hook, and its DeviceClass names none")
         assert not await cluster.taints("fpga-1")
         assert not answers.loaded
         await cluster.api.delete(kinds.POD, "p", namespace="default")
-        await cluster.gone("p")
+        await cluster.wait_until_gone("p")

@@ -53,10 +53,10 @@ async def pin(cluster, name, device, node):
 
 async def runs(cluster, name, node, device):
     """Wait until the pod runs; it does on that node, with that device."""
-    assert (await cluster.running(name))[0] == node
+    assert (await cluster.wait_until_running(name))[0] == node
     claim = await cluster.api.read(cluster.claim_kind, name, into=dict, namespace="default")
     assert [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] == [device]
-    assert (await cluster.connected())[device] == f"host-{node}"
+    assert (await cluster.list_connections())[device] == f"host-{node}"
 
 
 async def failures(cluster, since):
@@ -74,7 +74,7 @@ async def failures(cluster, since):
 
 async def unpin(cluster, name, device):
     await cluster.api.delete(kinds.POD, name, namespace="default")
-    await cluster.gone(name)
+    await cluster.wait_until_gone(name)
     await cluster.api.delete(cluster.claim_kind, name, namespace="default")
     await cluster.is_free(device)
 
@@ -198,11 +198,11 @@ async def test_one_claim_that_fails_again_and_again_waits_longer_each_time_and_d
         await cluster.until(cluster.slices, bool)
         since = await cluster.version()
         await pin(cluster, "tenant", "disk-0", "node-2")
-        await cluster.tainted("disk-0", "attach-failed=FabricError:NoSchedule")
-        await cluster.noted("DeviceWaiting", "next attach begins after a pause")
+        await cluster.wait_for_taints("disk-0", "attach-failed=FabricError:NoSchedule")
+        await cluster.wait_for_event("DeviceWaiting", "next attach begins after a pause")
         assert 1 < await failures(cluster, since) <= 4
         # A real fault of the device is still found, and lasts for the first probation from the first failure.
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 1}})
         cluster.fabric.console.clear_faults()
         await runs(cluster, "tenant", "node-2", "disk-0")
-        await cluster.tainted("disk-0")
+        await cluster.wait_for_taints("disk-0")

@@ -24,7 +24,7 @@ async def test_a_device_attached_by_hand_is_kept_until_it_is_detached(flow_lab, 
         (device, *_) = (await cluster.fabric.devices()).devices
         assert await drawbar_fabric(cluster, "attach", device.id, "node-1") == 0
         assert "Attached True" in capsys.readouterr().err
-        connected = await cluster.connected()
+        connected = await cluster.list_connections()
         assert list(connected) == [device.id]
         (attachment,) = (await cluster.attachments()).values()
         assert attachment["spec"]["nodeName"] == "node-1"
@@ -37,7 +37,7 @@ async def test_a_device_attached_by_hand_is_kept_until_it_is_detached(flow_lab, 
         assert await drawbar_fabric(cluster, "attach", device.id, "node-2") == 1
         assert "for no claim on node node-1" in capsys.readouterr().err
         assert await drawbar_fabric(cluster, "detach", device.id) == 0
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         assert await cluster.attachments() == {}
 
 
@@ -45,11 +45,11 @@ async def test_a_device_of_a_claim_is_not_detached_by_hand(flow_lab, capsys):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.until(cluster.slices, bool)
         await cluster.pod("user")
-        await cluster.running("user")
-        (device,) = await cluster.connected()
+        await cluster.wait_until_running("user")
+        (device,) = await cluster.list_connections()
         assert await drawbar_fabric(cluster, "detach", device) == 1
         assert "delete the pod or claim" in capsys.readouterr().err
-        assert list(await cluster.connected()) == [device]
+        assert list(await cluster.list_connections()) == [device]
         assert len((await cluster.api.list_all(kinds.ATTACHMENT, into=dict)).items) == 1
 
 
@@ -63,9 +63,9 @@ async def test_a_detach_by_force_does_not_wait_for_a_node_that_does_not_answer(f
         )
         await cluster.stop("node-1")
         assert await drawbar_fabric(cluster, "detach", device.id, "--timeout", "3") == 1
-        assert list(await cluster.connected()) == [device.id]
+        assert list(await cluster.list_connections()) == [device.id]
         assert await drawbar_fabric(cluster, "detach", device.id, "--force") == 0
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         assert await cluster.attachments() == {}
         capsys.readouterr()
 
@@ -74,11 +74,11 @@ async def test_force_takes_no_device_from_a_claim_that_keeps_it(flow_lab, capsys
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.until(cluster.slices, bool)
         await cluster.pod("user")
-        await cluster.running("user")
-        (device,) = await cluster.connected()
+        await cluster.wait_until_running("user")
+        (device,) = await cluster.list_connections()
         assert await drawbar_fabric(cluster, "detach", device, "--force") == 1
         assert "delete the pod or claim" in capsys.readouterr().err
-        assert list(await cluster.connected()) == [device]
+        assert list(await cluster.list_connections()) == [device]
 
 
 async def make_pod(cluster, name):
@@ -98,7 +98,7 @@ async def test_pods_share_the_virtual_functions_of_a_card_attached_by_hand_and_i
         await asyncio.to_thread(tree.set_vfs, slot, 2)
         for name in ("a", "b"):
             await make_pod(cluster, name)
-        placed = [await cluster.running(name) for name in ("a", "b")]
+        placed = [await cluster.wait_until_running(name) for name in ("a", "b")]
         assert sorted(placed) == [("node-2", [name]) for name in FUNCTIONS]
         assert len(cluster.cdi_files) == 2
 
@@ -109,7 +109,7 @@ async def test_pods_share_the_virtual_functions_of_a_card_attached_by_hand_and_i
         assert all(f"has {name}" in message for name in FUNCTIONS)
         # A function that becomes free goes to no other pod, which waits for the card itself.
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await make_pod(cluster, "late")
         await cluster.api.delete(kinds.POD, "b", namespace="default")
-        assert (await cluster.running("late"))[1] == ["fpga-0"]
+        assert (await cluster.wait_until_running("late"))[1] == ["fpga-0"]

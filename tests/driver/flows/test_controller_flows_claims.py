@@ -22,7 +22,7 @@ def writes(cluster):
     )
 
 
-async def made(cluster, *expected):
+async def expect_writes(cluster, *expected):
     """Wait for as many writes, and expect these: the last ones come when the pod runs, or the device is free."""
 
     async def read():
@@ -37,18 +37,18 @@ async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
     attach = (("create", "deviceattachments"), on_claim, on_claim, on_attachment, on_attachment)
     async with flow_lab("1.36") as cluster:
         await cluster.pod("first")
-        await cluster.running("first")
+        await cluster.wait_until_running("first")
         await cluster.until(cluster.attachments, lambda attachments: are_reported(attachments.values()))
         for name in ("one", "two"):
             # From a steady state: pools and labels are written, and connections are open.
             cluster.server.writes.clear()
             await cluster.pod(name)
-            await cluster.running(name)
-            await made(cluster, *attach)
+            await cluster.wait_until_running(name)
+            await expect_writes(cluster, *attach)
             (device,) = await cluster.devices_of(name)
             await cluster.api.delete(kinds.POD, name, namespace="default")
             await cluster.is_free(device)
-            await made(
+            await expect_writes(
                 cluster, ("delete", "deviceattachments"), on_attachment, ("patch", "deviceattachments")
             )
 
@@ -72,11 +72,11 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
         await cluster.create(kinds.CLAIM, "shared", "default", spec={"devices": {"requests": [request]}})
         for name in ("a", "b"):
             await cluster.pod_using(name, {"name": "disk", "resourceClaimName": "shared"})
-        nodes = {(await cluster.running(name))[0] for name in ("a", "b")}
+        nodes = {(await cluster.wait_until_running(name))[0] for name in ("a", "b")}
         assert len(nodes) == 1
         (uid,) = [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()]
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await cluster.until(
             cluster.claims,
             lambda claims: [len(claim.get("status", {}).get("reservedFor", ())) for claim in claims] == [1],
@@ -94,18 +94,18 @@ async def test_a_device_that_fails_does_not_fail_a_shared_claim_that_other_pods_
         for name in ("shared", "own"):
             await cluster.create(kinds.CLAIM, name, "default", spec={"devices": {"requests": [request]}})
         await cluster.pod_using("a", shared)
-        await cluster.running("a")
-        (used,) = await cluster.connected()
+        await cluster.wait_until_running("a")
+        (used,) = await cluster.list_connections()
         failing = min({"disk-0", "disk-1", "disk-2"} - {used})
         cluster.fabric.console.add_fault(
             faults.Fail(method=ATTACH, device=failing, retryable=False, message="no light")
         )
         await cluster.pod_using("b", {"name": "own", "resourceClaimName": "own"}, shared)
-        await cluster.noted("FailedScheduling", "no light")
-        await cluster.running("b")
+        await cluster.wait_for_event("FailedScheduling", "no light")
+        await cluster.wait_until_running("b")
         await cluster.pod_using("c", shared)
-        await cluster.running("c")
-        assert set(await cluster.connected()) == {"disk-0", "disk-1", "disk-2"} - {failing}
+        await cluster.wait_until_running("c")
+        assert set(await cluster.list_connections()) == {"disk-0", "disk-1", "disk-2"} - {failing}
 
 
 async def test_a_device_that_fails_fails_all_claims_of_the_pod_and_the_pod_gets_others(flow_lab):
@@ -116,9 +116,9 @@ async def test_a_device_that_fails_fails_all_claims_of_the_pod_and_the_pod_gets_
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0"))
         await cluster.pod("a", claims=2)
         # The first claim's device would keep the scheduler waiting for ever.
-        _, devices = await cluster.running("a")
+        _, devices = await cluster.wait_until_running("a")
         assert len(devices) == 2
         assert "disk-1" not in devices
-        await cluster.noted("FailedScheduling", "no light")
+        await cluster.wait_for_event("FailedScheduling", "no light")
         await cluster.is_free("disk-1")
-        assert sorted(await cluster.connected()) == devices
+        assert sorted(await cluster.list_connections()) == devices

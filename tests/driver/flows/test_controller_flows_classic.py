@@ -34,7 +34,7 @@ async def first_version(cluster, kind, since, is_so):
     return min(version for version, state in await cluster.history(kind, since) if is_so(state))
 
 
-async def deallocated(cluster, claim):
+async def wait_until_deallocated(cluster, claim):
     """Wait until nothing is left of an allocation of a claim."""
     left = await cluster.until(
         lambda: cluster.read(claim),
@@ -52,9 +52,9 @@ async def test_a_pod_is_bound_when_its_device_is_attached_and_visible_and_gives_
         await cluster.serves()
         since = await cluster.version()
         await cluster.pod("a")
-        node, devices = await cluster.running("a")
+        node, devices = await cluster.wait_until_running("a")
         assert devices == ["disk-0"]
-        assert await cluster.connected() == {"disk-0": f"host-{node}"}
+        assert await cluster.list_connections() == {"disk-0": f"host-{node}"}
         visible, allocated, bound = [
             await first_version(
                 cluster, kinds.ATTACHMENT, since, lambda attachment: holds(attachment, "Visible")
@@ -75,7 +75,7 @@ async def test_a_pod_is_bound_when_its_device_is_attached_and_visible_and_gives_
         await cluster.until(lambda: cluster.unsuitable("a"), lambda unsuitable: unsuitable is None)
         # The kubelet has had it prepared.
         assert len(cluster.cdi_files) == 1
-        await cluster.noted("Allocated")
+        await cluster.wait_for_event("Allocated")
         await cluster.end("a")
         await cluster.is_free("disk-0")
         await cluster.until(cluster.claims, lambda claims: claims == [])
@@ -86,30 +86,30 @@ async def test_a_claim_without_a_pod_holds_no_device_and_is_served_when_a_pod_wa
     async with classic_lab(ALPHA3, devices=1) as cluster:
         await cluster.make_claim("early")
         await cluster.pod("a")
-        assert (await cluster.running("a"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("a"))[1] == ["disk-0"]
         assert cluster.handle(await cluster.read("early")) is None
         await cluster.pod_with("b", "early")
         await cluster.until(
             lambda: cluster.unsuitable("b"), lambda unsuitable: unsuitable == {"early": list(sites.NODES)}
         )
         await cluster.end("a")
-        await cluster.running("b")
-        assert (await cluster.given("early"))[1] == ["disk-0"]
+        await cluster.wait_until_running("b")
+        assert (await cluster.wait_for_devices("early"))[1] == ["disk-0"]
         await cluster.end("b")
-        await deallocated(cluster, "early")
+        await wait_until_deallocated(cluster, "early")
         await cluster.is_free("disk-0")
 
 
 async def test_an_immediate_claim_has_its_device_before_any_pod_and_until_it_is_deleted(classic_lab):
     async with classic_lab(ALPHA2) as cluster:
         await cluster.make_claim("early", immediate=True)
-        node, devices = await cluster.given("early")
+        node, devices = await cluster.wait_for_devices("early")
         (uid,) = [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()]
         for name in ("a", "b"):
             await cluster.pod_with(name, "early")
-            assert (await cluster.running(name))[0] == node
+            assert (await cluster.wait_until_running(name))[0] == node
             await cluster.end(name)
-        assert await cluster.given("early") == (node, devices)
+        assert await cluster.wait_for_devices("early") == (node, devices)
         assert [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()] == [
             uid
         ]
@@ -128,8 +128,8 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
         await cluster.make_claim("shared", parameters)
         for name in ("a", "b"):
             await cluster.pod_with(name, "shared")
-        assert len({(await cluster.running(name))[0] for name in ("a", "b")}) == 1
-        _, (device,) = await cluster.given("shared")
+        assert len({(await cluster.wait_until_running(name))[0] for name in ("a", "b")}) == 1
+        _, (device,) = await cluster.wait_for_devices("shared")
         (uid,) = [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()]
         await cluster.end("a")
         await cluster.until(
@@ -139,7 +139,7 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
         (kept,) = (await cluster.attachments()).values()
         assert (kept["metadata"]["uid"], kept["metadata"].get("deletionTimestamp")) == (uid, None)
         await cluster.end("b")
-        await deallocated(cluster, "shared")
+        await wait_until_deallocated(cluster, "shared")
         await cluster.is_free(device)
 
 
@@ -149,28 +149,28 @@ async def test_a_claim_that_was_given_back_is_allocated_anew_where_its_next_pod_
         await cluster.make_claim("moving")
         for node in sites.NODES:
             await cluster.pod_with("a", "moving", node=node)
-            assert (await cluster.running("a"))[0] == node
-            assert await cluster.given("moving") == (node, ["disk-0"])
-            assert await cluster.connected() == {"disk-0": f"host-{node}"}
+            assert (await cluster.wait_until_running("a"))[0] == node
+            assert await cluster.wait_for_devices("moving") == (node, ["disk-0"])
+            assert await cluster.list_connections() == {"disk-0": f"host-{node}"}
             await cluster.end("a")
-            await deallocated(cluster, "moving")
+            await wait_until_deallocated(cluster, "moving")
         await cluster.is_free("disk-0")
 
 
 async def test_a_pod_goes_to_the_node_that_has_a_port_for_all_of_its_claims(classic_lab):
     async with classic_lab(ALPHA3, devices=4, ports={"node-1": 1, "node-2": 2}) as cluster:
         await cluster.pod("two", claims=2)
-        node, devices = await cluster.running("two")
+        node, devices = await cluster.wait_until_running("two")
         assert (node, len(devices)) == ("node-2", 2)
         await cluster.pod("one")
-        assert (await cluster.running("one"))[0] == "node-1"
+        assert (await cluster.wait_until_running("one"))[0] == "node-1"
         # There are devices, and no port.
         await cluster.pod("late")
         await cluster.until(
             lambda: cluster.unsuitable("late"), lambda unsuitable: unsuitable == {"disk-0": list(sites.NODES)}
         )
         await cluster.end("two")
-        assert (await cluster.running("late"))[0] == "node-2"
+        assert (await cluster.wait_until_running("late"))[0] == "node-2"
 
 
 async def test_pods_that_compete_for_devices_are_all_served(classic_lab):
@@ -185,7 +185,7 @@ async def test_pods_that_compete_for_devices_are_all_served(classic_lab):
                 lambda pods: any(pod.get("status", {}).get("phase") == "Running" for pod in pods.values()),
             )
             done = next(name for name, pod in pods.items() if pod.get("status", {}).get("phase") == "Running")
-            assert len(await cluster.connected()) <= 2
+            assert len(await cluster.list_connections()) <= 2
             await cluster.end(done)
             left.remove(done)
         await cluster.until(cluster.attachments, lambda attachments: attachments == {})
@@ -210,11 +210,11 @@ async def test_a_device_that_fails_is_given_back_and_said_and_the_pod_gets_anoth
     async with classic_lab(ALPHA3, visible=5, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(fault)
         await cluster.pod("a")
-        _, (device,) = await cluster.running("a")
-        await cluster.noted(reason, words)
+        _, (device,) = await cluster.wait_until_running("a")
+        await cluster.wait_for_event(reason, words)
         (other,) = {"disk-0", "disk-1"} - {device}
         await cluster.is_free(other)
-        assert list(await cluster.connected()) == [device]
+        assert list(await cluster.list_connections()) == [device]
 
 
 async def test_where_the_only_device_fails_all_nodes_are_unsuitable_until_its_probation_is_over(classic_lab):
@@ -222,15 +222,15 @@ async def test_where_the_only_device_fails_all_nodes_are_unsuitable_until_its_pr
         fault = faults.Fail(method=ATTACH, retryable=False, message="the retimer is dark")
         cluster.fabric.console.add_fault(fault)
         await cluster.pod("a")
-        await cluster.noted("FabricError", "the retimer is dark")
+        await cluster.wait_for_event("FabricError", "the retimer is dark")
         await cluster.until(
             lambda: cluster.unsuitable("a"), lambda unsuitable: unsuitable == {"disk-0": list(sites.NODES)}
         )
         (claim,) = await cluster.claims("a")
-        await deallocated(cluster, claim["metadata"]["name"])
+        await wait_until_deallocated(cluster, claim["metadata"]["name"])
         await cluster.is_free("disk-0")
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
-        assert (await cluster.running("a"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("a"))[1] == ["disk-0"]
 
 
 @BOTH
@@ -246,12 +246,12 @@ async def test_a_claim_that_cannot_be_served_has_an_event_with_the_reason_and_ho
             parameters, words = {"allocationMode": "All"}, "allocationMode: All"
         await cluster.make_claim("wrong", parameters)
         await cluster.pod_with("a", "wrong")
-        await cluster.noted("CannotServeClaim", words)
+        await cluster.wait_for_event("CannotServeClaim", words)
         await cluster.until(
             lambda: cluster.unsuitable("a"), lambda unsuitable: unsuitable == {"wrong": list(sites.NODES)}
         )
         await cluster.pod("b")
-        await cluster.running("b")
+        await cluster.wait_until_running("b")
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")
         assert cluster.handle(await cluster.read("wrong")) is None
 
@@ -262,12 +262,12 @@ async def test_a_controller_that_dies_in_mid_attach_is_taken_up_where_it_was(cla
         begun = await cluster.until(cluster.attachments, bool)
         await cluster.stop("controller")
         cluster.start_controller()
-        _, (device,) = await cluster.running("a")
+        _, (device,) = await cluster.wait_until_running("a")
         attachments = await cluster.attachments()
         assert {name: attachment["metadata"]["uid"] for name, attachment in attachments.items()} == {
             device: begun[device]["metadata"]["uid"]
         }
-        assert list(await cluster.connected()) == [device]
+        assert list(await cluster.list_connections()) == [device]
 
 
 async def test_a_pod_that_goes_in_mid_attach_leaves_nothing(classic_lab):
@@ -277,5 +277,5 @@ async def test_a_pod_that_goes_in_mid_attach_leaves_nothing(classic_lab):
         (device,) = await cluster.until(cluster.attachments, bool)
         await cluster.end("a")
         await cluster.is_free(device)
-        await deallocated(cluster, "kept")
-        await cluster.noted("NobodyWaits")
+        await wait_until_deallocated(cluster, "kept")
+        await cluster.wait_for_event("NobodyWaits")

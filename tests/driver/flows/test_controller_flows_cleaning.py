@@ -40,8 +40,8 @@ def disks(monkeypatch):
     made.let.set()
 
 
-async def released(cluster, device):
-    """What its node reports of the device's release, as reason and message; None before."""
+async def read_release_report(cluster, device):
+    """Return what its node reports of the device's release, as reason and message; None before."""
     attachment = (await cluster.attachments()).get(device, {})
     report_text = attachment.get("status", {}).get("conditions", ())
     return next(
@@ -53,16 +53,16 @@ async def released(cluster, device):
 async def test_a_disk_is_erased_before_another_pod_gets_it(flow_lab, disks):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("first")
-        _, (device,) = await cluster.running("first")
+        _, (device,) = await cluster.wait_until_running("first")
         serial = (await cluster.attachments())[device]["spec"]["identity"]["serial"]
         await cluster.api.delete(kinds.POD, "first", namespace="default")
-        await cluster.until(lambda: released(cluster, device), lambda value: value is not None)
-        assert await released(cluster, device) == ("Cleaning", "sanitizing /dev/nvme0, 40 % done")
-        await cluster.tainted(device, "cleaning=:NoSchedule")
-        assert device in await cluster.connected()
+        await cluster.until(lambda: read_release_report(cluster, device), lambda value: value is not None)
+        assert await read_release_report(cluster, device) == ("Cleaning", "sanitizing /dev/nvme0, 40 % done")
+        await cluster.wait_for_taints(device, "cleaning=:NoSchedule")
+        assert device in await cluster.list_connections()
         await cluster.pod("second")
         disks.let.set()
-        _, given = await cluster.running("second")
+        _, given = await cluster.wait_until_running("second")
         assert (given, disks.erased) == ([device], [serial])
 
 
@@ -71,10 +71,10 @@ async def test_a_disk_that_cannot_be_erased_stays_until_an_administrator_lets_it
     disks.let.set()
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("first")
-        _, (device,) = await cluster.running("first")
+        _, (device,) = await cluster.wait_until_running("first")
         await cluster.api.delete(kinds.POD, "first", namespace="default")
-        await cluster.tainted(device, "not-cleaned=:NoSchedule")
-        assert await released(cluster, device) == ("NotCleaned", str(disks.error))
+        await cluster.wait_for_taints(device, "not-cleaned=:NoSchedule")
+        assert await read_release_report(cluster, device) == ("NotCleaned", str(disks.error))
         name = (await cluster.attachments())[device]["metadata"]["name"]
         await cluster.change(kinds.ATTACHMENT, name, spec={"clean": "reset"})
         await cluster.is_free(device)
@@ -99,11 +99,11 @@ async def test_a_disk_that_left_a_silent_node_by_force_is_erased_by_the_next(flo
         await cluster.stop("node-1")
         assert await drawbar_fabric(cluster, "detach", device.id, "--force") == 0
         assert (await unclean(), disks.erased) == ([device.id], [])
-        await cluster.reported(f"fab.{device.id}", "LeftUnclean")
+        await cluster.wait_for_event_about(f"fab.{device.id}", "LeftUnclean")
 
         cluster.start_node("node-1")
         await cluster.pod("next")
-        await cluster.running("next")
+        await cluster.wait_until_running("next")
         assert (await cluster.attachments())[device.id]["spec"]["unclean"] is True
         assert disks.erased == [device.serial], "before its user has it"
         await cluster.api.delete(kinds.POD, "next", namespace="default")
@@ -137,28 +137,28 @@ async def test_a_disk_of_a_node_goes_to_the_next_pod_when_nothing_of_the_last_is
         await asyncio.to_thread(tree.attach, 1, SSD)
         await cluster.until(lambda: local_taints(cluster), lambda value: value == {"nvme-own1": []})
         await cluster.pod("first")
-        assert await cluster.running("first") == ("node-1", ["nvme-own1"])
+        assert await cluster.wait_until_running("first") == ("node-1", ["nvme-own1"])
         disks.error = errors.NotCleaned("the disk refuses a format: its freeze lock is set")
         await cluster.api.delete(kinds.POD, "first", namespace="default")
-        await cluster.gone("first")
-        await cluster.until(lambda: local_taints(cluster), tainted("cleaning"))
+        await cluster.wait_until_gone("first")
+        await cluster.until(lambda: local_taints(cluster), has_only_taint("cleaning"))
         await cluster.pod("second")
-        await cluster.reported("second", "FailedScheduling")
+        await cluster.wait_for_event_about("second", "FailedScheduling")
         disks.let.set()
-        await cluster.until(lambda: local_taints(cluster), tainted("not-cleaned"))
+        await cluster.until(lambda: local_taints(cluster), has_only_taint("not-cleaned"))
         # It is so for the next daemon, too.
         disks.let.clear()
         disks.error = None
         await cluster.stop("node-1")
         cluster.start_node("node-1", **OWN_DISKS)
-        await cluster.until(lambda: local_taints(cluster), tainted("cleaning"))
+        await cluster.until(lambda: local_taints(cluster), has_only_taint("cleaning"))
         assert disks.erased == []
         disks.let.set()
-        assert await cluster.running("second") == ("node-1", ["nvme-own1"])
+        assert await cluster.wait_until_running("second") == ("node-1", ["nvme-own1"])
         assert disks.erased == ["OWN1"]
         assert await local_taints(cluster) == {"nvme-own1": []}
 
 
-def tainted(key):
-    """Whether the disk has that taint alone."""
+def has_only_taint(key):
+    """Return a check whether the disk has that taint alone."""
     return lambda value: value == {"nvme-own1": [f"drawbar.dev/{key}"]}

@@ -38,10 +38,10 @@ async def test_a_pod_gets_all_devices_of_a_composite_and_gives_all_back(flow_lab
         # The one device that is left alone goes to another pod.
         await cluster.pod("a")
         await cluster.pod("b")
-        given = {pod: await cluster.running(pod) for pod in ("a", "b")}
+        given = {pod: await cluster.wait_until_running(pod) for pod in ("a", "b")}
         (pod,) = [name for name, (_, devices) in given.items() if devices == ["duo"]]
         node = given[pod][0]
-        connected = await cluster.connected()
+        connected = await cluster.list_connections()
         assert {connected["disk-0"], connected["disk-1"]} == {f"host-{node}"}
 
         attachments = await cluster.attachments()
@@ -75,11 +75,11 @@ async def test_a_pod_gets_all_devices_of_a_composite_and_gives_all_back(flow_lab
         assert shown == {"duo": ("Ready", ""), "disk-0": ("Ready", "duo"), "disk-1": ("Ready", "duo")}
 
         await cluster.api.delete(kinds.POD, pod, namespace="default")
-        await cluster.gone(pod)
+        await cluster.wait_until_gone(pod)
         for disk in ("disk-0", "disk-1"):
             await cluster.is_free(disk)
         await cluster.pod("c")
-        assert (await cluster.running("c"))[1] == ["duo"]
+        assert (await cluster.wait_until_running("c"))[1] == ["duo"]
 
 
 async def test_where_one_device_cannot_be_attached_the_others_are_given_back(flow_lab):
@@ -98,10 +98,10 @@ async def test_where_one_device_cannot_be_attached_the_others_are_given_back(flo
         await cluster.pod("a")
         await cluster.pod("b")
         # Each of them gets the one device that is left, or waits for it.
-        await cluster.tainted("duo", "attach-failed=FabricError:NoSchedule")
+        await cluster.wait_for_taints("duo", "attach-failed=FabricError:NoSchedule")
         for disk in ("disk-0", "disk-1"):
             await cluster.is_free(disk)
-        assert set(await cluster.connected()) <= {"disk-2"}
+        assert set(await cluster.list_connections()) <= {"disk-2"}
         for _, claim in await cluster.history(cluster.claim_kind, since):
             for device in claim.get("status", {}).get("devices", ()):
                 stands = is_true("drawbar.dev/attached", device["conditions"])
@@ -125,11 +125,11 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_half_of_a_composite
                     cluster.start_controller(binding_timeout_seconds=600)
                 else:
                     cluster.start_node(name)
-            assert (await cluster.running(f"pod-{step}"))[1] == ["duo"]
-            assert set(await cluster.connected()) == {"disk-0", "disk-1"}
+            assert (await cluster.wait_until_running(f"pod-{step}"))[1] == ["duo"]
+            assert set(await cluster.list_connections()) == {"disk-0", "disk-1"}
             await whole_before_reported(cluster, since)
             await cluster.api.delete(kinds.POD, f"pod-{step}", namespace="default")
-            await cluster.gone(f"pod-{step}")
+            await cluster.wait_until_gone(f"pod-{step}")
             for disk in ("disk-0", "disk-1"):
                 await cluster.is_free(disk)
             await cluster.until(cluster.claims, lambda claims: not claims)
@@ -142,7 +142,7 @@ async def test_what_is_no_composite_is_reported_and_offers_none_of_its_devices(f
         await cluster.until(lambda: names_of(cluster), lambda value: value == ["disk-1"])
 
         sentence = "composite duo is not offered: the fabric has no device disk-9"
-        await cluster.until(lambda: degraded(cluster), lambda value: value == [sentence])
+        await cluster.until(lambda: list_degraded_messages(cluster), lambda value: value == [sentence])
 
 
 async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leaves_as_they_are(flow_lab):
@@ -154,11 +154,11 @@ async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leav
         await cluster.until(lambda: members(cluster), lambda value: value == made)
         assert await names_of(cluster) == sorted(made)
         sentence = "composite rule pair leaves disk-4 over: a composite takes 2 nvme of one switch"
-        await cluster.until(lambda: degraded(cluster), lambda value: value == [sentence])
+        await cluster.until(lambda: list_degraded_messages(cluster), lambda value: value == [sentence])
 
         await cluster.pod("a")
-        node, (first,) = await cluster.running("a")
-        assert {host for disk, host in (await cluster.connected()).items() if disk in made[first]} == {
+        node, (first,) = await cluster.wait_until_running("a")
+        assert {host for disk, host in (await cluster.list_connections()).items() if disk in made[first]} == {
             f"host-{node}"
         }
         await cluster.stop("controller")
@@ -171,7 +171,7 @@ async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leav
         cluster.start_controller(binding_timeout_seconds=600)
         made |= pair("a", "disk-4")
         await cluster.until(lambda: members(cluster), lambda value: value == made)
-        await cluster.until(lambda: degraded(cluster), lambda value: value == [])
+        await cluster.until(lambda: list_degraded_messages(cluster), lambda value: value == [])
         reported = {
             entry["message"]
             for _, fabric in await cluster.history(kinds.FABRIC, since)
@@ -180,9 +180,9 @@ async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leav
         }
         assert not any("does not list" in message for message in reported), "a composite is no missing device"
         await cluster.pod("b")
-        _, (second,) = await cluster.running("b")
+        _, (second,) = await cluster.wait_until_running("b")
         assert first != second
-        assert set(await cluster.connected()) == {*made[first], *made[second]}
+        assert set(await cluster.list_connections()) == {*made[first], *made[second]}
         held = {
             disk: attachment["spec"]["composite"]["name"]
             for disk, attachment in (await cluster.attachments()).items()
@@ -204,14 +204,14 @@ async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leav
         assert "its devices are ready" in out, err
 
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         for disk in made[first]:
             await cluster.is_free(disk)
         assert await members(cluster) == made
         (free,) = made.keys() - {first, second}
         await cluster.fabric.console.remove_device(made[free][0])
         sentence = sentence.replace("disk-4", made[free][1])
-        await cluster.until(lambda: degraded(cluster), lambda value: value == [sentence])
+        await cluster.until(lambda: list_degraded_messages(cluster), lambda value: value == [sentence])
         assert await members(cluster) == {name: own for name, own in made.items() if name != free}
 
 
@@ -228,11 +228,12 @@ async def test_a_first_listing_that_lacks_many_devices_leaves_composites_of_a_ru
             await cluster.fabric.console.remove_device(disk.id)
         cluster.start_controller(binding_timeout_seconds=600)
         await cluster.until(
-            lambda: degraded(cluster), lambda value: any("(disk-1, disk-2)" in message for message in value)
+            lambda: list_degraded_messages(cluster),
+            lambda value: any("(disk-1, disk-2)" in message for message in value),
         )
         for disk in lacking:
             cluster.fabric.console.add_device(disk)
-        await cluster.until(lambda: degraded(cluster), lambda value: value == [])
+        await cluster.until(lambda: list_degraded_messages(cluster), lambda value: value == [])
         assert await members(cluster) == made
         (now,) = [
             entry for entry in (await cluster.api.list_all(kinds.SLICE, into=dict)).items if is_ours(entry)
@@ -249,15 +250,15 @@ async def test_a_claim_keeps_its_composite_when_the_rule_goes_and_its_devices_ar
         made = pair("disk-0", "disk-1")
         await cluster.until(lambda: members(cluster), lambda value: value == made)
         await cluster.pod("a")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await cluster.stop("controller")
         await cluster.change(kinds.FABRIC, "fab", spec={"compositeRules": []})
         cluster.start_controller(binding_timeout_seconds=600)
-        await cluster.until(lambda: degraded(cluster), lambda value: value == [])
+        await cluster.until(lambda: list_degraded_messages(cluster), lambda value: value == [])
         assert (await members(cluster), await names_of(cluster)) == (made, list(made))
-        assert set(await cluster.connected()) == {"disk-0", "disk-1"}
+        assert set(await cluster.list_connections()) == {"disk-0", "disk-1"}
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await cluster.until(lambda: names_of(cluster), lambda value: value == ["disk-0", "disk-1"])
 
 
@@ -281,8 +282,8 @@ async def members(cluster):
     }
 
 
-async def degraded(cluster):
-    """What the Fabric's condition reports, if it is True."""
+async def list_degraded_messages(cluster):
+    """Return what the Fabric's condition reports, if it is True."""
     fabric = await cluster.api.read(kinds.FABRIC, "fab", into=dict)
     return [
         entry["message"]

@@ -29,16 +29,16 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
         await cluster.create(kinds.FABRIC, "other", spec=spec)
         selector = {"cel": {"expression": f'device.driver == "{second}"'}}
         await cluster.create(kinds.DEVICE_CLASS, "second", spec={"selectors": [selector]})
-        await cluster.tainted("disk-1", "maintenance=:NoSchedule")
+        await cluster.wait_for_taints("disk-1", "maintenance=:NoSchedule")
         requests = [
             {"name": "one", "exactly": {"deviceClassName": "nvme.drawbar.dev"}},
             {"name": "two", "exactly": {"deviceClassName": "second"}},
         ]
         await cluster.create(kinds.CLAIM, "both", "default", spec={"devices": {"requests": requests}})
         await cluster.pod_using("pod", {"name": "both", "resourceClaimName": "both"})
-        node, _ = await cluster.running("pod")
+        node, _ = await cluster.wait_until_running("pod")
         assert await in_use(cluster) == {(FIRST, "disk-0"), (second, "disk-1")}
-        assert await cluster.connected() == {"disk-0": f"host-{node}", "disk-1": f"host-{node}"}
+        assert await cluster.list_connections() == {"disk-0": f"host-{node}", "disk-1": f"host-{node}"}
         (claim,) = await cluster.claims()
         reported = {
             (entry["driver"], entry["device"]): {
@@ -56,9 +56,9 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
         await cluster.api.delete(kinds.POD, "pod", namespace="default")
         await cluster.api.delete(kinds.CLAIM, "both", namespace="default")
         cluster.start_node(node)
-        await cluster.gone("pod")
+        await cluster.wait_until_gone("pod")
         await cluster.until(lambda: in_use(cluster), lambda value: value == {(FIRST, "disk-0")})
-        assert await cluster.connected() == {"disk-0": f"host-{node}"}
+        assert await cluster.list_connections() == {"disk-0": f"host-{node}"}
         cluster.start_controller()
         await cluster.is_free("disk-0")
         assert cluster.cdi_files == []

@@ -43,7 +43,7 @@ async def breaks(cluster, how, device="disk-0"):
 
 async def delete_pod(cluster, name):
     await cluster.api.delete(kinds.POD, name, namespace="default")
-    await cluster.gone(name)
+    await cluster.wait_until_gone(name)
 
 
 @PROFILES
@@ -53,24 +53,24 @@ async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_a
 ):
     async with flow_lab(profile) as cluster:
         await cluster.pod("a")
-        assert (await cluster.running("a"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("a"))[1] == ["disk-0"]
         # Were it back before the next pod is scheduled, and its mark gone, that pod would be given it.
         kept = await cluster.takes_nothing_back()
         await breaks(cluster, how)
-        await cluster.gone("a")
-        await cluster.reported("a", EVICTION)
+        await cluster.wait_until_gone("a")
+        await cluster.wait_for_event_about("a", EVICTION)
         await cluster.pod("b")
-        assert (await cluster.running("b"))[1] == ["disk-1"]
+        assert (await cluster.wait_until_running("b"))[1] == ["disk-1"]
         await kept.lift()
         # Its claim let go of it: all traces are gone, and the mark with its cause, or the device with its mark.
         await cluster.is_free("disk-0")
         expected = set() if how == "link" else None
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value == expected)
-        assert list(await cluster.connected()) == ["disk-1"]
+        assert list(await cluster.list_connections()) == ["disk-1"]
         assert len(cluster.cdi_files) == 1
         if how == "link":
             await cluster.pod("c")
-            assert (await cluster.running("c"))[1] == ["disk-0"]
+            assert (await cluster.wait_until_running("c"))[1] == ["disk-0"]
 
 
 @PROFILES
@@ -80,20 +80,20 @@ async def test_a_pod_that_tolerates_the_loss_for_ever_stays_and_keeps_the_mark_s
 ):
     async with flow_lab(profile) as cluster:
         await cluster.pod("a", tolerations=[tolerates()])
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await breaks(cluster, how)
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
         # No other pod gets the device meanwhile, and this pod, which is not evicted, keeps running.
         await cluster.pod("b")
-        assert (await cluster.running("b"))[1] == ["disk-1"]
+        assert (await cluster.wait_until_running("b"))[1] == ["disk-1"]
         await cluster.pod("c")
-        await cluster.reported("c", "FailedScheduling")
+        await cluster.wait_for_event_about("c", "FailedScheduling")
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
         assert EVICTION not in await cluster.reasons("a")
         assert LOST in await cluster.taints("disk-0")
         await delete_pod(cluster, "a")
         if how == "link":
-            assert (await cluster.running("c"))[1] == ["disk-0"]
+            assert (await cluster.wait_until_running("c"))[1] == ["disk-0"]
         else:
             await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value is None)
 
@@ -102,7 +102,7 @@ async def test_a_pod_that_tolerates_the_loss_for_ever_stays_and_keeps_the_mark_s
 async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(flow_lab, profile):
     async with flow_lab(profile, devices=1) as cluster:
         await cluster.pod("a", tolerations=[tolerates(seconds=3)])
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await breaks(cluster, "link")
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
         (since,) = await times(cluster)
@@ -113,9 +113,9 @@ async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(
         warned = "fabric-health=warning:None"
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: warned in value)
         assert since in await times(cluster) or "a" not in await cluster.pods()
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await cluster.is_free("disk-0")
-        await cluster.tainted("disk-0", warned)
+        await cluster.wait_for_taints("disk-0", warned)
 
 
 @PROFILES
@@ -123,24 +123,24 @@ async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(
 async def test_an_ill_device_is_given_to_no_pod_and_the_pod_that_has_it_keeps_it(flow_lab, profile, who):
     async with flow_lab(profile) as cluster:
         await cluster.pod("a")
-        node, _ = await cluster.running("a")
+        node, _ = await cluster.wait_until_running("a")
         mark = await falls_ill(cluster, who, node)
-        await cluster.tainted("disk-0", mark)
+        await cluster.wait_for_taints("disk-0", mark)
         await cluster.pod("b")
-        assert (await cluster.running("b"))[1] == ["disk-1"]
+        assert (await cluster.wait_until_running("b"))[1] == ["disk-1"]
         assert EVICTION not in await cluster.reasons("a")
         if who == "node":
             # Only its node observes that, so the mark ends with the attachment or when it is well.
             await gets_well(cluster, who, node)
-            await cluster.tainted("disk-0")
+            await cluster.wait_for_taints("disk-0")
             return
         await delete_pod(cluster, "a")
         await cluster.is_free("disk-0")
         await cluster.pod("c")
-        await cluster.reported("c", "FailedScheduling")
+        await cluster.wait_for_event_about("c", "FailedScheduling")
         assert await cluster.taints("disk-0") == {mark}
         await gets_well(cluster, who, node)
-        assert (await cluster.running("c"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("c"))[1] == ["disk-0"]
         assert await cluster.taints("disk-0") == set()
 
 
@@ -171,18 +171,18 @@ async def test_what_a_node_finds_has_the_effect_that_its_policy_gives_it(flow_la
     health = policy.Policy(interval_seconds=1, recovery_seconds=1, rules=rules)
     async with flow_lab(profile, devices=1, node={"health": health}) as cluster:
         await cluster.pod("a")
-        node, _ = await cluster.running("a")
+        node, _ = await cluster.wait_until_running("a")
         kept = await cluster.takes_nothing_back()
         nvme_state(cluster, node).write_text("dead\n")
-        await cluster.tainted("disk-0", f"nvme-dead=dead:{effect}")
+        await cluster.wait_for_taints("disk-0", f"nvme-dead=dead:{effect}")
         if effect == "NoExecute":
-            await cluster.gone("a")
-            await cluster.reported("a", EVICTION)
+            await cluster.wait_until_gone("a")
+            await cluster.wait_for_event_about("a", EVICTION)
             await kept.lift()
         else:
             nvme_state(cluster, node).write_text("live\n")
             await kept.lift()
-        await cluster.tainted("disk-0")
+        await cluster.wait_for_taints("disk-0")
         if effect != "NoExecute":
             assert EVICTION not in await cluster.reasons("a")
 
@@ -196,15 +196,15 @@ def nvme_state(cluster, node):
 async def test_a_device_that_failed_to_attach_evicts_no_pod_and_comes_back_after_probation(flow_lab, profile):
     async with flow_lab(profile, policy={"probationSeconds": 3600}) as cluster:
         await cluster.pod("a")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         attach = contract.OperationKind.ATTACH
         cluster.fabric.console.add_fault(faults.Fail(method=attach, device="disk-1", retryable=False))
         await cluster.pod("b")
-        await cluster.tainted("disk-1", "attach-failed=FabricError:NoSchedule")
-        await cluster.reported("b", "FailedScheduling")
+        await cluster.wait_for_taints("disk-1", "attach-failed=FabricError:NoSchedule")
+        await cluster.wait_for_event_about("b", "FailedScheduling")
         # Not before: a short one may be over before it is observed.
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
-        assert (await cluster.running("b"))[1] == ["disk-1"], "after its probation"
+        assert (await cluster.wait_until_running("b"))[1] == ["disk-1"], "after its probation"
         assert await cluster.taints("disk-1") == set()
         assert EVICTION not in await cluster.reasons("a")
 
@@ -213,7 +213,7 @@ async def test_a_device_that_failed_to_attach_evicts_no_pod_and_comes_back_after
 async def test_an_administrators_rule_previews_then_evicts_and_the_device_comes_back_clean(flow_lab, server):
     async with flow_lab(**server) as cluster:
         await cluster.pod("a")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         rule = await discovery.taint_rules(cluster.api)
         selector = {"driver": "drawbar.dev", "pool": "fab/enc", "device": "disk-0"}
         taint = {"key": "example.com/recall", "effect": "None"}
@@ -231,18 +231,18 @@ async def test_an_administrators_rule_previews_then_evicts_and_the_device_comes_
         assert EVICTION not in await cluster.reasons("a")
 
         await cluster.change(rule, "recall", spec={"taint": {**taint, "effect": "NoExecute"}})
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await cluster.until(progress, lambda value: value.get("reason") == "Completed")
         await cluster.is_free("disk-0")
         # The scheduler of 1.36 does not see rules: it would give the device out again, and again.
         if server["profile"] != "1.36":
             await cluster.pod("b")
-            assert (await cluster.running("b"))[1] == ["disk-1"]
+            assert (await cluster.wait_until_running("b"))[1] == ["disk-1"]
         # The rule is the administrator's: nothing of it stands in our slices, and we do not touch it.
         assert await cluster.taints("disk-0") == set()
         await cluster.api.delete(rule, "recall")
         await cluster.pod("c")
-        assert (await cluster.running("c"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("c"))[1] == ["disk-0"]
 
 
 @WITH_RULES
@@ -250,7 +250,7 @@ async def test_a_rule_that_goes_in_time_evicts_no_pod(flow_lab, server):
     async with flow_lab(**server, devices=1) as cluster:
         patient = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
         await cluster.pod("a", tolerations=[patient])
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         rule = await discovery.taint_rules(cluster.api)
         taint = {"key": "example.com/recall", "effect": "NoExecute"}
         selector = {"driver": "drawbar.dev", "device": "disk-0"}
@@ -262,7 +262,7 @@ async def test_a_rule_that_goes_in_time_evicts_no_pod(flow_lab, server):
 
         await cluster.until(reasons, lambda current: current == {"PodsPendingEviction"})
         await cluster.api.delete(rule, "recall")
-        await cluster.reported("a", EVICTION)
+        await cluster.wait_for_event_about("a", EVICTION)
         assert await cluster.notes(EVICTION) == ["Cancelling deletion"]
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
 
@@ -271,7 +271,7 @@ async def test_taints_stand_where_this_api_server_has_them_and_an_eviction_chang
     async with flow_lab("kep-5055") as cluster:
         before = await cluster.until(cluster.slices, lambda value: len(value) == 2)
         await cluster.pod("a", tolerations=[tolerates()])
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await breaks(cluster, "link")
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
         after = await cluster.slices()

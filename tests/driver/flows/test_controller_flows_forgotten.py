@@ -18,12 +18,12 @@ def condition(holder, name):
     return (found["status"], found["reason"], found["message"]) if found is not None else None
 
 
-async def attached(cluster, device):
+async def read_attached_condition(cluster, device):
     """Return status, reason and message of the condition `Attached`, or None."""
     return condition((await cluster.attachments()).get(device, {}), "Attached")
 
 
-async def degraded(cluster):
+async def read_degraded_condition(cluster):
     return condition(await cluster.api.read(kinds.FABRIC, "fab", into=dict), "Degraded")
 
 
@@ -37,62 +37,68 @@ async def test_a_forgotten_device_that_no_node_has_seen_is_attached_anew_and_the
         for node in ("node-1", "node-2"):
             await cluster.stop(node)
         await cluster.pod("user")
-        await cluster.until(lambda: attached(cluster, "disk-0"), has("True", "Attached"))
+        await cluster.until(lambda: read_attached_condition(cluster, "disk-0"), has("True", "Attached"))
         before = await operations(cluster)
         cluster.fabric.console.forget_connection("disk-0")
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         # A pod would wait for ever, and its node look for a device that the manager may give to others.
-        await cluster.until(cluster.connected, bool)
+        await cluster.until(cluster.list_connections, bool)
         assert len(await operations(cluster) - before) == 1
-        await cluster.noted("ConnectionNotShown", f"{FORGOTTEN}: it lists disk-0 as free, not at host host-")
-        await cluster.until(lambda: attached(cluster, "disk-0"), has("True", "Attached"))
+        await cluster.wait_for_event(
+            "ConnectionNotShown", f"{FORGOTTEN}: it lists disk-0 as free, not at host host-"
+        )
+        await cluster.until(lambda: read_attached_condition(cluster, "disk-0"), has("True", "Attached"))
         for node in ("node-1", "node-2"):
             cluster.start_node(node)
-        placed, devices = await cluster.running("user")
+        placed, devices = await cluster.wait_until_running("user")
         assert devices == ["disk-0"]
-        assert await cluster.connected() == {"disk-0": f"host-{placed}"}
+        assert await cluster.list_connections() == {"disk-0": f"host-{placed}"}
         assert not await has_failed(cluster)
 
 
 async def test_a_forgotten_device_that_its_node_has_seen_is_reported_until_it_is_shown_again(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("user")
-        node, _ = await cluster.running("user")
+        node, _ = await cluster.wait_until_running("user")
         await cluster.until(
             cluster.attachments, lambda value: value["disk-0"]["status"].get("phase") == "Ready"
         )
         before = await operations(cluster)
         cluster.fabric.console.forget_connection("disk-0")
         _, _, message = await cluster.until(
-            lambda: attached(cluster, "disk-0"), has("True", "ConnectionNotShown")
+            lambda: read_attached_condition(cluster, "disk-0"), has("True", "ConnectionNotShown")
         )
         assert message.startswith(f"{FORGOTTEN}: since 20")
         assert f"it lists disk-0 as free, not at host host-{node}; node {node} has seen the device" in message
-        _, _, words = await cluster.until(lambda: degraded(cluster), has("True", "ConnectionsNotShown"))
+        _, _, words = await cluster.until(
+            lambda: read_degraded_condition(cluster), has("True", "ConnectionsNotShown")
+        )
         assert "no longer shows the connection of 1 attached device (disk-0)" in words
-        await cluster.noted("ConnectionNotShown", FORGOTTEN)
+        await cluster.wait_for_event("ConnectionNotShown", FORGOTTEN)
         for verb in ("explain", "status"):
-            assert "no longer shows this connection: since 20" in await shown(cluster, verb)
+            assert "no longer shows this connection: since 20" in await describe_pod(cluster, verb)
 
         cluster.fabric.console.recall_connection("disk-0")
-        await cluster.until(lambda: attached(cluster, "disk-0"), has("True", "Attached"))
-        await cluster.until(lambda: degraded(cluster), has("False", "Healthy"))
+        await cluster.until(lambda: read_attached_condition(cluster, "disk-0"), has("True", "Attached"))
+        await cluster.until(lambda: read_degraded_condition(cluster), has("False", "Healthy"))
         assert await operations(cluster) == before, "nothing is attached or detached under a pod"
-        assert (await cluster.running("user")) == (node, ["disk-0"])
+        assert (await cluster.wait_until_running("user")) == (node, ["disk-0"])
 
 
 async def test_a_forgotten_device_is_given_back_with_its_pod(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("user")
-        await cluster.running("user")
+        await cluster.wait_until_running("user")
         cluster.fabric.console.forget_connection("disk-0")
-        await cluster.until(lambda: attached(cluster, "disk-0"), has("True", "ConnectionNotShown"))
+        await cluster.until(
+            lambda: read_attached_condition(cluster, "disk-0"), has("True", "ConnectionNotShown")
+        )
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.gone("user")
+        await cluster.wait_until_gone("user")
         await cluster.is_free("disk-0")
-        await cluster.until(lambda: degraded(cluster), has("False", "Healthy"))
+        await cluster.until(lambda: read_degraded_condition(cluster), has("False", "Healthy"))
         await cluster.pod("next")
-        assert (await cluster.running("next"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("next"))[1] == ["disk-0"]
 
 
 async def test_a_refusal_that_is_retried_is_told_from_the_first_on_and_in_the_claims_failure(flow_lab):
@@ -103,13 +109,15 @@ async def test_a_refusal_that_is_retried_is_told_from_the_first_on_and_in_the_cl
         cluster.fabric.console.add_fault(refusal)
         since = await cluster.version()
         await cluster.pod("user")
-        _, _, message = await cluster.until(lambda: attached(cluster, "disk-0"), has("False", "FabricBusy"))
+        _, _, message = await cluster.until(
+            lambda: read_attached_condition(cluster, "disk-0"), has("False", "FabricBusy")
+        )
         assert f"{LOCKED}; tried again in " in message
         assert not await has_failed(cluster)
         for verb in ("explain", "status"):
-            assert LOCKED in await shown(cluster, verb)
+            assert LOCKED in await describe_pod(cluster, verb)
         # The scheduler takes the failed allocation back at once, so that the condition stands in the past only.
-        await cluster.noted("FabricUnreachable", f"it refused last: {LOCKED}")
+        await cluster.wait_for_event("FabricUnreachable", f"it refused last: {LOCKED}")
         failures = [
             entry
             for _, claim in await cluster.history(cluster.claim_kind, since)
@@ -120,10 +128,10 @@ async def test_a_refusal_that_is_retried_is_told_from_the_first_on_and_in_the_cl
         assert failures[0]["reason"] == "FabricUnreachable", "the manager never took the request"
         assert f"it refused last: {LOCKED}" in failures[0]["message"]
         cluster.fabric.console.clear_faults()
-        assert (await cluster.running("user"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("user"))[1] == ["disk-0"]
 
 
-async def shown(cluster, verb):
+async def describe_pod(cluster, verb):
     """Return the output of `drawbar explain` or `drawbar status` about the pod, with single spaces."""
     process = await asyncio.create_subprocess_exec(
         *(

@@ -73,7 +73,7 @@ async def test_a_card_has_its_virtual_functions_before_its_pod_is_bound_and_none
     async with flow_lab("1.36", enclosures=enclosures) as cluster:
         await make_class(cluster, "split", "nic", groups)
         await make_pod(cluster, "user", "split")
-        node, (device,) = await cluster.running("user")
+        node, (device,) = await cluster.wait_until_running("user")
         tree = cluster.trees[node]
         (slot,) = tree.list_attached_cards()
         owner = tree.address(slot)
@@ -97,7 +97,7 @@ async def test_a_card_has_its_virtual_functions_before_its_pod_is_bound_and_none
         assert asked == {}
         # The next claim of any card of this one gets the same addresses.
         await make_pod(cluster, "next", "split")
-        await cluster.running("next")
+        await cluster.wait_until_running("next")
         assert sorted(link["mac"] for link in asked.values()) == sorted((first["mac"], second["mac"]))
         await cluster.api.delete(kinds.POD, "next", namespace="default")
         await cluster.is_free(device)
@@ -108,12 +108,14 @@ async def test_a_card_that_cannot_have_as_many_is_left_to_others(flow_lab):
         await make_class(cluster, "many", "fpga", [{"count": 200}])
         await make_class(cluster, "none", "gpu", [{"count": 1}])
         await make_pod(cluster, "a", "many")
-        await cluster.noted("FunctionsNotSetUp", "asks for 200 virtual functions, and")
+        await cluster.wait_for_event("FunctionsNotSetUp", "asks for 200 virtual functions, and")
         await make_pod(cluster, "b", "none")
-        await cluster.noted("FunctionsNotSetUp", "the device can have none: leave virtualFunctions out")
+        await cluster.wait_for_event(
+            "FunctionsNotSetUp", "the device can have none: leave virtualFunctions out"
+        )
         for name in ("a", "b"):
             await cluster.api.delete(kinds.POD, name, namespace="default")
-            await cluster.gone(name)
+            await cluster.wait_until_gone(name)
         for device in ("fpga-0", "gpu-0"):
             assert not await cluster.taints(device)
             await cluster.is_free(device)
@@ -123,11 +125,11 @@ async def test_a_claim_opens_its_card_to_others_and_the_card_leaves_after_them(f
     async with flow_lab("1.36", node=OFFERING, enclosures=[{"id": "enc", "devices": [FPGA]}]) as cluster:
         await make_class(cluster, "opened", "fpga", [{"count": 2}], offered=True)
         await make_pod(cluster, "opener", "opened")
-        node, (card,) = await cluster.running("opener")
+        node, (card,) = await cluster.wait_until_running("opener")
         for name in ("a", "b"):
             await make_pod(cluster, name, "fpga.drawbar.dev")
         names = [f"fpga-{FPGA['serial']}-vf{number}" for number in range(2)]
-        placed = [await cluster.running(name) for name in ("a", "b")]
+        placed = [await cluster.wait_until_running(name) for name in ("a", "b")]
         assert sorted(placed) == [(node, [name]) for name in names]
         assert await drawbar_fabric(cluster, "detach", card) == 1
         assert "delete the pod or claim" in capsys.readouterr().err
@@ -151,11 +153,11 @@ async def test_a_card_that_is_kept_attached_waits_for_those_that_it_was_opened_t
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"keepAttachedSeconds": 600}})
         await make_class(cluster, "opened", "fpga", [{"count": 1}], offered=True)
         await make_pod(cluster, "opener", "opened")
-        node, (card,) = await cluster.running("opener")
+        node, (card,) = await cluster.wait_until_running("opener")
         await make_pod(cluster, "user", "fpga.drawbar.dev")
-        await cluster.running("user")
+        await cluster.wait_until_running("user")
         await cluster.api.delete(kinds.POD, "opener", namespace="default")
-        await cluster.gone("opener")
+        await cluster.wait_until_gone("opener")
         tree = cluster.trees[node]
         (slot,) = tree.list_attached_cards()
         owner = tree.root / "bus/pci/devices" / tree.address(slot)

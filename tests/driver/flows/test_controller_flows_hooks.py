@@ -72,11 +72,11 @@ async def test_a_card_is_programmed_by_its_hook_before_its_pod_is_bound(flow_lab
         await make_class(cluster, "packets", initialise={"hook": "loads", "timeoutSeconds": 60})
         digest = hashlib.sha256(BITSTREAM).hexdigest()
         await make_pod(cluster, "p", "packets", fpga={"bitstream": "packets.bit", "sha256": digest})
-        await cluster.noted("Initialising", "hook loads with bitstream packets.bit makes")
+        await cluster.wait_for_event("Initialising", "hook loads with bitstream packets.bit makes")
         pod = await cluster.api.read(kinds.POD, "p", namespace="default", into=dict)
         assert "nodeName" not in pod["spec"], "it waits for the hook"
         (cluster.path / "go").touch()
-        await cluster.running("p")
+        await cluster.wait_until_running("p")
         (loaded,) = cluster.path.glob("loaded-*")
         assert loaded.read_bytes() == BITSTREAM
         runs = (cluster.path / "runs").read_text().splitlines()
@@ -88,22 +88,24 @@ async def test_a_hook_that_fails_or_a_wrong_bitstream_ends_in_its_words(flow_lab
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "broken", initialise={"hook": "fails"})
         await make_pod(cluster, "b", "broken")
-        await cluster.noted("HookFailed", "ended with status 3; it wrote last: no such port on the card")
+        await cluster.wait_for_event(
+            "HookFailed", "ended with status 3; it wrote last: no such port on the card"
+        )
         for device in await cluster.attachments():
             assert not await cluster.taints(device), (
                 "a claim takes no device from others by what it has loaded"
             )
         await cluster.api.delete(kinds.POD, "b", namespace="default")
-        await cluster.gone("b")
+        await cluster.wait_until_gone("b")
         await make_class(cluster, "packets", initialise={"hook": "loads"})
         await make_pod(cluster, "w", "packets", fpga={"bitstream": "packets.bit", "sha256": "0" * 64})
-        await cluster.noted("HookFailed", "and 000")
+        await cluster.wait_for_event("HookFailed", "and 000")
         await cluster.api.delete(kinds.POD, "w", namespace="default")
-        await cluster.gone("w")
+        await cluster.wait_until_gone("w")
 
 
-async def released(cluster, device):
-    """Why its node does not let go of the device, as reason and message; None before that is reported."""
+async def read_release_report(cluster, device):
+    """Return why its node does not let go of the device, as reason and message; None before that is reported."""
     attachment = (await cluster.attachments()).get(device, {})
     report_text = attachment.get("status", {}).get("conditions", ())
     reports = [(entry["reason"], entry["message"]) for entry in report_text if entry["type"] == "Released"]
@@ -115,14 +117,16 @@ async def test_a_hook_that_hangs_or_may_take_too_long_is_reported(flow_lab):
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "hanging", initialise={"hook": "hangs", "timeoutSeconds": 1})
         await make_pod(cluster, "h", "hanging")
-        await cluster.noted("HookFailed", "was killed after 1 s; it wrote last: begun")
+        await cluster.wait_for_event("HookFailed", "was killed after 1 s; it wrote last: begun")
         await cluster.api.delete(kinds.POD, "h", namespace="default")
-        await cluster.gone("h")
+        await cluster.wait_until_gone("h")
         await make_class(cluster, "slow", initialise={"hook": "fails", "timeoutSeconds": 1800})
         await make_pod(cluster, "s", "slow")
-        await cluster.noted("HookTooLong", "the hook fails may take 1800 s, and the scheduler waits 600 s")
+        await cluster.wait_for_event(
+            "HookTooLong", "the hook fails may take 1800 s, and the scheduler waits 600 s"
+        )
         await cluster.api.delete(kinds.POD, "s", namespace="default")
-        await cluster.gone("s")
+        await cluster.wait_until_gone("s")
 
 
 async def test_a_card_is_cleaned_by_its_hook_before_another_pod_gets_it(flow_lab):
@@ -130,14 +134,14 @@ async def test_a_card_is_cleaned_by_its_hook_before_another_pod_gets_it(flow_lab
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "blanked", cleanUp={"hook": "blanks", "timeoutSeconds": 60})
         await make_pod(cluster, "first", "blanked")
-        _, (device,) = await cluster.running("first")
+        _, (device,) = await cluster.wait_until_running("first")
         await cluster.api.delete(kinds.POD, "first", namespace="default")
-        await cluster.tainted(device, "cleaning=:NoSchedule")
-        reason, message = await released(cluster, device)
+        await cluster.wait_for_taints(device, "cleaning=:NoSchedule")
+        reason, message = await read_release_report(cluster, device)
         assert (reason, message.partition(" cleans ")[0]) == ("Cleaning", "hook blanks")
         await make_pod(cluster, "second", "blanked")
         (cluster.path / "blank-now").touch()
-        await cluster.running("second")
+        await cluster.wait_until_running("second")
         assert (cluster.path / "blanked").read_text() == f"{device}\n"
         await cluster.api.delete(kinds.POD, "second", namespace="default")
         await cluster.is_free(device)
@@ -148,12 +152,12 @@ async def test_a_device_that_the_host_still_uses_is_drained_by_its_hook(flow_lab
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "drained", drain={"hook": "drains", "timeoutSeconds": 60})
         await make_pod(cluster, "p", "drained")
-        node, (device,) = await cluster.running("p")
+        node, (device,) = await cluster.wait_until_running("p")
         disks = cluster.trees[node].root.glob("class/block/nvme*")
         await asyncio.to_thread(lambda: [(disk / "holders/dm-3").mkdir(parents=True) for disk in disks])
         await cluster.api.delete(kinds.POD, "p", namespace="default")
-        await cluster.noted("InUse", "; hook drains is draining the device")
-        reason, message = await released(cluster, device)
+        await cluster.wait_for_event("InUse", "; hook drains is draining the device")
+        reason, message = await read_release_report(cluster, device)
         assert (reason, message.partition(", ")[0]) == ("InUse", "part of dm-3")
         (cluster.path / "drain-now").touch()
         await cluster.is_free(device)
@@ -165,10 +169,10 @@ async def test_a_card_whose_clean_up_fails_stays_with_its_words(flow_lab):
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "dirty", cleanUp={"hook": "fails"})
         await make_pod(cluster, "d", "dirty")
-        _, (device,) = await cluster.running("d")
+        _, (device,) = await cluster.wait_until_running("d")
         await cluster.api.delete(kinds.POD, "d", namespace="default")
-        await cluster.tainted(device, "not-cleaned=:NoSchedule")
-        reason, message = await released(cluster, device)
+        await cluster.wait_for_taints(device, "not-cleaned=:NoSchedule")
+        reason, message = await read_release_report(cluster, device)
         assert reason == "NotCleaned"
         assert message.endswith("ended with status 3; it wrote last: no such port on the card")
         name = (await cluster.attachments())[device]["metadata"]["name"]
@@ -180,6 +184,6 @@ async def test_a_device_whose_firmware_is_too_old_for_its_class_is_not_handed_to
     async with flow_lab("1.36") as cluster:
         await make_class(cluster, "newer", minimumVersions={"firmware": "999"})
         await make_pod(cluster, "n", "newer")
-        await cluster.noted("VersionTooOld", "and at least 999 is asked for")
+        await cluster.wait_for_event("VersionTooOld", "and at least 999 is asked for")
         await cluster.api.delete(kinds.POD, "n", namespace="default")
-        await cluster.gone("n")
+        await cluster.wait_until_gone("n")

@@ -51,7 +51,7 @@ async def test_nothing_that_a_nodes_token_writes_stops_the_taints_of_other_devic
         await cluster.until(cluster.slices, lambda slices: len(slices) == len(ENCLOSURES))
         requests = {"requests": [{"name": "d", "exactly": exactly("disk-0")}]}
         await cluster.pod_from_template("p", requests, ["d"])
-        node, (device,) = await cluster.running("p")
+        node, (device,) = await cluster.wait_until_running("p")
         async with token_of(cluster, node) as mallory:
 
             async def say(**status):
@@ -125,7 +125,7 @@ async def test_the_metadata_of_an_attachment_is_put_right(flow_lab):
     async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
         requests = {"requests": [{"name": "d", "exactly": exactly("disk-0")}]}
         await cluster.pod_from_template("p", requests, ["d"])
-        node, _ = await cluster.running("p")
+        node, _ = await cluster.wait_until_running("p")
         owner = {"apiVersion": "v1", "kind": "Namespace", "name": "default"}
         namespace = await cluster.api.read(kinds.NAMESPACE, "default", into=dict)
         for change in (

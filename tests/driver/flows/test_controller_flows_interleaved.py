@@ -27,10 +27,10 @@ DUO = {"composites": [{"name": "duo", "devices": ["mem-0", "mem-1"]}]}
 async def make_composite(cluster, composites=DUO):
     await cluster.change(kinds.FABRIC, "fab", spec=composites)
 
-    async def offered():
+    async def list_offered_devices():
         return [entry["name"] for spec in await cluster.slices() for entry in spec.get("devices", ())]
 
-    await cluster.until(offered, lambda value: value == ["duo"])
+    await cluster.until(list_offered_devices, lambda value: value == ["duo"])
 
 
 def shape(cluster, node):
@@ -43,9 +43,9 @@ def shape(cluster, node):
 async def give_back(cluster, pod, before):
     """The pod ends, and nothing of its memory is left."""
     await cluster.api.delete(kinds.POD, pod, namespace="default")
-    await cluster.gone(pod)
+    await cluster.wait_until_gone(pod)
     await cluster.until(cluster.attachments, lambda attachments: not attachments)
-    assert await cluster.connected() == {}
+    assert await cluster.list_connections() == {}
     assert (regions(cluster), blocks(cluster)) == ([], before)
 
 
@@ -61,7 +61,7 @@ async def test_two_devices_are_one_region_before_their_pod_is_bound_and_none_aft
         await make_composite(cluster)
         before = blocks(cluster)
         await make_pod(cluster, "user", interleave=True, **reports)
-        node, devices = await cluster.running("user")
+        node, devices = await cluster.wait_until_running("user")
         assert devices == ["duo"]
         assert shape(cluster, node) == (2, granularity, 2 * GIB, 1)
         given = [path for path in files(cluster, node) if path.startswith("/dev/dax")]
@@ -78,7 +78,7 @@ async def test_without_the_parameter_each_member_keeps_a_region_of_its_own(flow_
         await make_composite(cluster)
         before = blocks(cluster)
         await make_pod(cluster, "user")
-        node, _ = await cluster.running("user")
+        node, _ = await cluster.wait_until_running("user")
         assert sorted(regions(cluster)) == ["region0", "region1"]
         assert sorted(files(cluster, node)) == ["/dev/dax0.0", "/dev/dax1.0"]
         await give_back(cluster, "user", before)
@@ -91,14 +91,14 @@ async def test_devices_that_stay_attached_are_one_region_for_the_next_claim_that
         before = None
         for name, reports, amount in (("a", {}, 2), ("b", {"interleave": True}, 1), ("c", {}, 2)):
             await make_pod(cluster, name, **reports)
-            node, _ = await cluster.running(name)
+            node, _ = await cluster.wait_until_running(name)
             uids = {attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()}
-            assert committed(cluster) == amount
+            assert count_committed_regions(cluster) == amount
             # A real scheduler takes either node; on the same one they are handed on as they are.
             assert before is None or before[0] != node or before[1] == uids
             before = node, uids
             await cluster.api.delete(kinds.POD, name, namespace="default")
-            await cluster.gone(name)
+            await cluster.wait_until_gone(name)
             # Without a claim each has a region of its own again.
             await cluster.until(lambda: idle_regions(cluster), lambda value: value == 2)
 
@@ -108,10 +108,10 @@ async def idle_regions(cluster):
     attachments = (await cluster.attachments()).values()
     users = [attachment["status"]["node"].get("claimUID") for attachment in attachments]
     idle = all("idleSince" in attachment["spec"] for attachment in attachments)
-    return committed(cluster) if idle and users == [None, None] else None
+    return count_committed_regions(cluster) if idle and users == [None, None] else None
 
 
-def committed(cluster):
+def count_committed_regions(cluster):
     """Return how many regions have memory: an empty one may be left for the next claim, if two devices began one at once."""
     paths = [path for tree in cluster.trees.values() for path in tree.root.glob("bus/cxl/devices/region*")]
     return sum(sysfs_files.text(f"{path}/commit") == "1" for path in paths)
@@ -141,15 +141,15 @@ async def test_what_cannot_be_interleaved_is_refused_before_anything_is_attached
             await make_composite(cluster, composites)
         await cluster.until(cluster.slices, bool)
         await make_pod(cluster, "user", interleave=True)
-        await cluster.noted("InvalidParameters", words)
+        await cluster.wait_for_event("InvalidParameters", words)
         name = "duo" if composites is not None else "mem-0"
         assert await cluster.taints(name) == set(), "nothing is wrong with the device"
         assert await cluster.attachments() == {}
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.gone("user")
+        await cluster.wait_until_gone("user")
         # Another claim can use it.
         await make_pod(cluster, "plain")
-        assert (await cluster.running("plain"))[1] == [name]
+        assert (await cluster.wait_until_running("plain"))[1] == [name]
 
 
 async def test_a_window_that_does_not_take_the_devices_fails_the_claim_and_taints_nothing(flow_lab):
@@ -159,11 +159,11 @@ async def test_a_window_that_does_not_take_the_devices_fails_the_claim_and_taint
             (decoder / "interleave_ways").write_text("4\n")
         await make_composite(cluster)
         await make_pod(cluster, "user", interleave=True)
-        await cluster.noted(
+        await cluster.wait_for_event(
             "NotInterleaved", "decoder0.0 leads to 4 host bridges, and takes 1, 2, 4, 8 or 16"
         )
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.gone("user")
+        await cluster.wait_until_gone("user")
         await cluster.until(cluster.attachments, lambda attachments: not attachments)
         assert await cluster.taints("duo") == set()
         assert regions(cluster) == []
@@ -180,8 +180,8 @@ async def test_a_member_that_does_not_come_fails_the_claim_and_the_one_that_wait
         # So that their history is still there.
         kept = await cluster.takes_nothing_back()
         await make_pod(cluster, "user", interleave=True)
-        await cluster.noted("DeviceNotFound", "no device with serial 0x1231 appeared")
-        await cluster.tainted("duo", "attach-failed=DeviceNotFound:NoSchedule")
+        await cluster.wait_for_event("DeviceNotFound", "no device with serial 0x1231 appeared")
+        await cluster.wait_for_taints("duo", "attach-failed=DeviceNotFound:NoSchedule")
         reported = {
             attachment["spec"]["device"]
             for _, attachment in await cluster.history(kinds.ATTACHMENT, since)
@@ -205,12 +205,12 @@ async def test_a_node_daemon_that_is_killed_at_any_step_leaves_one_region_or_non
                 lambda since=since: cluster.changes(since), lambda count, step=step: count >= step
             )
             await restart(cluster)
-            node, _ = await cluster.running(name)
+            node, _ = await cluster.wait_until_running(name)
             assert shape(cluster, node) == (2, 256, 2 * GIB, 1)
             await cluster.api.delete(kinds.POD, name, namespace="default")
             await cluster.until(lambda: members_left(cluster), lambda left, step=step: left <= step // 3 % 3)
             await restart(cluster)
-            await cluster.gone(name)
+            await cluster.wait_until_gone(name)
             await cluster.until(cluster.attachments, lambda attachments: not attachments)
             assert (regions(cluster), blocks(cluster)) == ([], before)
             await cluster.until(cluster.claims, lambda claims: not claims)
@@ -238,7 +238,7 @@ async def test_a_member_that_is_pulled_is_lost_and_the_other_one_is_not_blamed(f
         await make_composite(cluster)
         before = blocks(cluster)
         await make_pod(cluster, "user", interleave=True)
-        node, _ = await cluster.running("user")
+        node, _ = await cluster.wait_until_running("user")
         tree = cluster.trees[node]
         pulled = next(
             slot for slot, card in tree.list_attached_cards().items() if card.serial_number == 0x1231

@@ -86,7 +86,7 @@ def put_bitstream(cluster):
 
 async def delete(cluster, name):
     await cluster.api.delete(kinds.POD, name, namespace="default")
-    await cluster.gone(name)
+    await cluster.wait_until_gone(name)
 
 
 class FirstCardFails(reconfiguration.PortReconfiguration):
@@ -146,11 +146,13 @@ async def test_a_card_of_a_node_is_programmed_before_its_pod_is_bound(local_lab,
         await make_class(cluster, "filters", initialise={"timeoutSeconds": 120})
         await make_pod(cluster, "p", "filters", fpga=ASKED)
         try:
-            await cluster.noted("Initialising", f"bitstream filter.gbs is loaded into {device}, within 120 s")
+            await cluster.wait_for_event(
+                "Initialising", f"bitstream filter.gbs is loaded into {device}, within 120 s"
+            )
             assert await is_unbound(cluster, "p"), "it waits for the card"
         finally:
             answers.hold.set()
-        assert await cluster.running("p") == ("node-1", [device])
+        assert await cluster.wait_until_running("p") == ("node-1", [device])
         (load,) = answers.loaded
         assert (load.design, load.port) == (bitstreams.DESIGN, 0)
         assert (await cluster.conditions_of("p"))[device] == {"visible": "DeviceReady"}
@@ -169,13 +171,13 @@ async def test_a_pod_goes_to_another_node_where_the_card_of_one_does_not_take_th
         await make_class(cluster, "filters", fpga=ASKED)
         since = await cluster.version()
         await make_pod(cluster, "p", "filters")
-        node, (device,) = await cluster.running("p")
+        node, (device,) = await cluster.wait_until_running("p")
         (other,) = set(NODES) - {node}
         assert cards.first.parents[1].name == other
         assert await taints(cluster, devices[other]) == {"attach-failed=BitstreamNotLoaded:NoSchedule"}
         assert not await taints(cluster, device)
-        await cluster.noted("BitstreamNotLoaded", "reconfig CRC error")
-        await cluster.reported("p", "BitstreamNotLoaded")
+        await cluster.wait_for_event("BitstreamNotLoaded", "reconfig CRC error")
+        await cluster.wait_for_event_about("p", "BitstreamNotLoaded")
         failures = {
             version
             for version, claim in await cluster.history(cluster.claim_kind, since)
@@ -200,12 +202,12 @@ async def test_a_bitstream_that_a_claim_names_takes_no_card_from_others(local_la
         await asyncio.to_thread(put_bitstream, cluster)
         await make_class(cluster, "filters")
         await make_pod(cluster, "faulty", "filters", fpga=ASKED)
-        await cluster.noted("BitstreamNotLoaded", "reconfig CRC error")
+        await cluster.wait_for_event("BitstreamNotLoaded", "reconfig CRC error")
         assert not {taint for taint in await taints(cluster, device) if taint.startswith("attach-failed")}
         await delete(cluster, "faulty")
         answers.finds = ""
         await make_pod(cluster, "p", "filters", fpga=ASKED)
-        await cluster.running("p")
+        await cluster.wait_until_running("p")
         await delete(cluster, "p")
 
 
@@ -216,10 +218,12 @@ async def test_a_hook_makes_a_gpu_of_a_node_ready_before_its_pod_is_bound(local_
         digest = hashlib.sha256(b"the bits of an FPGA").hexdigest()
         await make_class(cluster, "packets", initialise={"hook": "loads", "timeoutSeconds": 60})
         await make_pod(cluster, "p", "packets", fpga={"bitstream": "packets.bit", "sha256": digest})
-        await cluster.noted("Initialising", f"hook loads with bitstream packets.bit makes {device} ready")
+        await cluster.wait_for_event(
+            "Initialising", f"hook loads with bitstream packets.bit makes {device} ready"
+        )
         assert await is_unbound(cluster, "p")
         (cluster.path / "go").touch()
-        assert await cluster.running("p") == ("node-2", [device])
+        assert await cluster.wait_until_running("p") == ("node-2", [device])
         assert (cluster.path / "runs").read_text().splitlines() == [
             f"{cluster.trees['node-2'].address(SLOT)} gpu"
         ]
@@ -235,7 +239,7 @@ async def test_a_device_that_needs_nothing_is_ready_at_once_and_one_that_can_nee
         await make_class(cluster, "any")
         await make_pod(cluster, "a", "any")
         await make_pod(cluster, "b", "any")
-        given = {(await cluster.running(name))[0] for name in ("a", "b")}
+        given = {(await cluster.wait_until_running(name))[0] for name in ("a", "b")}
         assert given == set(NODES)
         assert "bindingConditions" not in (await offers(cluster))["node-2"][gpu]
         for name in ("a", "b"):
@@ -253,13 +257,13 @@ async def test_a_card_is_cleaned_between_two_users_and_the_second_is_not_bound_b
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "blanked", cleanUp={"hook": "blanks", "timeoutSeconds": 60})
         await make_pod(cluster, "first", "blanked")
-        await cluster.running("first")
+        await cluster.wait_until_running("first")
         await make_pod(cluster, "second", "blanked")
         await delete(cluster, "first")
         await cluster.until(lambda: taints(cluster, device), lambda value: value == {"cleaning=:NoSchedule"})
         assert await is_unbound(cluster, "second")
         (cluster.path / "blank-now").touch()
-        await cluster.running("second")
+        await cluster.wait_until_running("second")
         assert (cluster.path / "blanked").read_text() == f"{device}\n"
         assert cluster.trees["node-1"].resets(SLOT) == 1
         await delete(cluster, "second")
@@ -271,21 +275,21 @@ async def test_a_daemon_that_is_restarted_in_the_middle_makes_the_card_ready_and
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "packets", initialise={"hook": "loads", "timeoutSeconds": 60}, fpga=PACKETS)
         await make_pod(cluster, "p", "packets")
-        await cluster.noted("Initialising", "hook loads")
+        await cluster.wait_for_event("Initialising", "hook loads")
         await cluster.stop("node-1")
         assert await is_unbound(cluster, "p")
         (cluster.path / "go").touch()
         cluster.start_node("node-1", **FPGAS)
-        assert await cluster.running("p") == ("node-1", [device])
+        assert await cluster.wait_until_running("p") == ("node-1", [device])
         runs = (cluster.path / "runs").read_text().splitlines()
         assert len(runs) == 1, "the first was killed before it was let"
         await cluster.stop("node-1")
         cluster.start_node("node-1", **FPGAS)
         await make_pod(cluster, "next", "packets")
-        await cluster.reported("next", "FailedScheduling")
+        await cluster.wait_for_event_about("next", "FailedScheduling")
         assert (cluster.path / "runs").read_text().splitlines() == runs, "a pod uses the card"
         await delete(cluster, "p")
-        await cluster.running("next")
+        await cluster.wait_until_running("next")
         assert len((cluster.path / "runs").read_text().splitlines()) == 2
         await delete(cluster, "next")
 
@@ -302,12 +306,12 @@ async def test_a_claim_that_goes_in_the_middle_leaves_a_card_that_is_cleaned_for
         )
         await make_class(cluster, "plain")
         await make_pod(cluster, "gone", "packets")
-        await cluster.noted("Initialising", "hook loads")
+        await cluster.wait_for_event("Initialising", "hook loads")
         await delete(cluster, "gone")
         await cluster.until(lambda: taints(cluster, device), lambda value: value == {"cleaning=:NoSchedule"})
         await make_pod(cluster, "p", "plain")
         (cluster.path / "blank-now").touch()
-        await cluster.running("p")
+        await cluster.wait_until_running("p")
         assert (cluster.path / "blanked").read_text() == f"{device}\n"
         assert not (cluster.path / "runs").exists(), "the hook ended with its claim"
         await delete(cluster, "p")
@@ -322,11 +326,11 @@ async def test_without_binding_conditions_a_pod_waits_for_its_card_on_the_node(l
         assert "bindingConditions" not in (await offers(cluster))["node-1"][device]
         await make_class(cluster, "filters")
         await make_pod(cluster, "p", "filters", fpga=ASKED)
-        await cluster.noted("Initialising", "bitstream filter.gbs")
+        await cluster.wait_for_event("Initialising", "bitstream filter.gbs")
         assert not await is_unbound(cluster, "p")
         assert not cluster.cdi_files, "no container gets the card yet"
         answers.hold.set()
-        await cluster.running("p")
+        await cluster.wait_until_running("p")
         assert [load.design for load in answers.loaded] == [bitstreams.DESIGN]
         await delete(cluster, "p")
 
@@ -336,7 +340,7 @@ async def test_a_card_with_old_firmware_sends_its_pod_elsewhere(local_lab):
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await make_class(cluster, "newer", minimumVersions={"driver": "999"})
         await make_pod(cluster, "n", "newer")
-        await cluster.noted("VersionTooOld", "at least 999 is asked for")
+        await cluster.wait_for_event("VersionTooOld", "at least 999 is asked for")
         wanted = {"attach-failed=VersionTooOld:NoSchedule"}
         await cluster.until(lambda: taints(cluster, device), lambda value: value == wanted)
         await delete(cluster, "n")
@@ -354,12 +358,12 @@ async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_fo
         ]
         loaded = config(fpga=ASKED)[0] | {"requests": ["card"]}
         await cluster.pod_from_template("p", {"requests": requests, "config": [loaded]})
-        await cluster.noted("Initialising", "bitstream filter.gbs")
+        await cluster.wait_for_event("Initialising", "bitstream filter.gbs")
         ready = {"attached": "Attached", "visible": "DeviceReady"}
         await cluster.until(lambda: cluster.conditions_of("p"), lambda value: value == {"disk-0": ready})
         assert await is_unbound(cluster, "p")
         answers.hold.set()
-        assert await cluster.running("p") == ("node-1", ["disk-0", device])
+        assert await cluster.wait_until_running("p") == ("node-1", ["disk-0", device])
         assert await cluster.conditions_of("p") == {"disk-0": ready, device: {"visible": "DeviceReady"}}
         await delete(cluster, "p")
 
@@ -369,6 +373,6 @@ async def test_parameters_that_cannot_be_obeyed_end_in_their_words_and_take_no_c
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await make_class(cluster, "any")
         await make_pod(cluster, "p", "any", initialise={"hook": "loads"})
-        await cluster.noted("InvalidParameters", "initialise.hook is reserved for administrators")
+        await cluster.wait_for_event("InvalidParameters", "initialise.hook is reserved for administrators")
         assert not {taint for taint in await taints(cluster, device) if taint.startswith("attach-failed")}
         await delete(cluster, "p")

@@ -21,7 +21,7 @@ async def document(cluster, *words):
 async def test_devices_in_maintenance_are_given_to_no_pod_and_keep_their_own(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         await cluster.pod("a")
-        _, (kept,) = await cluster.running("a")
+        _, (kept,) = await cluster.wait_until_running("a")
         (free,) = {"disk-0", "disk-1"} - {kept}
 
         planned = await document(cluster, "on", "enclosure/fab/enc", "--dry-run")
@@ -30,25 +30,25 @@ async def test_devices_in_maintenance_are_given_to_no_pod_and_keep_their_own(flo
         assert await document(cluster, "list") == [], "a dry run changes nothing"
 
         await maintenance(cluster, "on", "enclosure/fab/enc", "--yes")
-        await cluster.tainted(kept, "maintenance=:NoSchedule")
+        await cluster.wait_for_taints(kept, "maintenance=:NoSchedule")
         (listed,) = await document(cluster, "list")
         assert (listed["fabric"], listed["devices"]) == ("fab", ["disk-0", "disk-1"])
         await cluster.pod("b")
-        await cluster.reported("b", "FailedScheduling")
+        await cluster.wait_for_event_about("b", "FailedScheduling")
         assert (await cluster.pods())["a"]["status"]["phase"] == "Running"
 
         await maintenance(cluster, "off", f"device/{free}", "--yes")
-        assert (await cluster.running("b"))[1] == [free]
+        assert (await cluster.wait_until_running("b"))[1] == [free]
         assert (await document(cluster, "list"))[0]["devices"] == [kept]
 
 
 async def test_no_further_device_goes_to_a_node_in_maintenance(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         await cluster.pod("a")
-        there, _ = await cluster.running("a")
+        there, _ = await cluster.wait_until_running("a")
         (elsewhere,) = {"node-1", "node-2"} - {there}
         await maintenance(cluster, "on", f"node/{elsewhere}", "--yes")
         await cluster.pod("b")
-        assert (await cluster.running("b"))[0] == there
+        assert (await cluster.wait_until_running("b"))[0] == there
         await maintenance(cluster, "off", f"node/{elsewhere}", "--yes")
         assert await document(cluster, "list") == []

@@ -61,7 +61,7 @@ async def test_memory_is_made_ready_before_its_pod_is_bound_and_taken_down_after
         await cluster.until(cluster.slices, bool)
         before = blocks(cluster)
         await make_pod(cluster, "user", **memory)
-        node, (device,) = await cluster.running("user")
+        node, (device,) = await cluster.wait_until_running("user")
         assert device == "mem-0"
         assert len(regions(cluster)) == 1
         is_own = not memory
@@ -77,6 +77,6 @@ async def test_memory_is_made_ready_before_its_pod_is_bound_and_taken_down_after
         ]
         assert visible == "True"
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.gone("user")
-        await cluster.until(cluster.connected, lambda connected: not connected)
+        await cluster.wait_until_gone("user")
+        await cluster.until(cluster.list_connections, lambda connected: not connected)
         assert (regions(cluster), blocks(cluster)) == ([], before)

@@ -11,8 +11,8 @@ ROOT = "/var/run/kubernetes.io/dra-device-attributes"
 NAME = "drawbar.dev-metadata.json"
 
 
-def mounted(cluster):
-    """What the containers of all prepared claims can read in the newest version, by its path in them."""
+def read_mounted_metadata(cluster):
+    """Return what the containers of all prepared claims can read in the newest version, by its path in them."""
     content = {}
     for node in cluster.trees:
         for file in (cluster.path / node / "k" / "cdi").glob("*.json"):
@@ -34,7 +34,7 @@ async def test_a_claim_selects_a_device_by_an_attribute_of_the_fabrics_adapter(f
         requests = [{"name": "disk", "exactly": exactly}]
         await cluster.create(kinds.CLAIM, "third", "default", spec={"devices": {"requests": requests}})
         await cluster.pod_using("p", {"name": "disk", "resourceClaimName": "third"})
-        await cluster.running("p")
+        await cluster.wait_until_running("p")
         (claim,) = await cluster.claims()
         results = claim["status"]["allocation"]["devices"]["results"]
         assert [result["device"] for result in results] == ["disk-2"]
@@ -44,8 +44,8 @@ async def test_the_devices_of_a_claim_and_of_a_template_are_described_where_thei
     async with flow_lab("1.36", devices=2, node=WITH_FILES) as cluster:
         await cluster.until(cluster.slices, bool)
         await cluster.pod_from_template("templated", {"requests": [REQUEST]}, ["storage"])
-        node, (device,) = await cluster.running("templated")
-        ((path, document),) = mounted(cluster).items()
+        node, (device,) = await cluster.wait_until_running("templated")
+        ((path, document),) = read_mounted_metadata(cluster).items()
         assert path == f"{ROOT}/resourceclaimtemplates/storage/disk/{NAME}"
         (claim,) = (await cluster.api.list_all(kinds.CLAIM, into=dict)).items
         assert document["podClaimName"] == "storage"
@@ -75,12 +75,12 @@ async def test_the_devices_of_a_claim_and_of_a_template_are_described_where_thei
         await cluster.until(
             cluster.pods, lambda value: value["direct"].get("status", {}).get("phase") == "Running"
         )
-        assert sorted(mounted(cluster)) == [
+        assert sorted(read_mounted_metadata(cluster)) == [
             f"{ROOT}/{place}/disk/{NAME}"
             for place in ("resourceclaims/own", "resourceclaimtemplates/storage")
         ]
         await cluster.api.delete(kinds.POD, "templated", namespace="default")
-        await cluster.gone("templated")
+        await cluster.wait_until_gone("templated")
         await cluster.is_free(device)
         folder = cluster.path / node / "k" / "plugins" / "drawbar.dev" / "metadata"
         assert claim["metadata"]["uid"] not in [path.name for path in folder.glob("*")]

@@ -38,7 +38,7 @@ async def make(cluster, name):
     )
 
 
-async def maintained(cluster):
+async def list_maintained_devices(cluster):
     listed = await cluster.api.list_all(kinds.MAINTENANCE, into=dict)
     return [device for item in listed.items for device in item["spec"].get("devices", ())]
 
@@ -46,7 +46,7 @@ async def maintained(cluster):
 async def test_the_next_pod_of_the_same_controller_gets_another_device(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         await make(cluster, "train-1")
-        _, (first,) = await cluster.running("train-1")
+        _, (first,) = await cluster.wait_until_running("train-1")
         (other,) = {"disk-0", "disk-1"} - {first}
         claim = (await cluster.claims("train-1"))[0]["metadata"]["name"]
 
@@ -54,24 +54,24 @@ async def test_the_next_pod_of_the_same_controller_gets_another_device(flow_lab)
         planned = json.loads(out)
         assert (status, planned["pods"], planned["done"]) == (0, ["train-1"], False)
         assert "pod train-1 is evicted: ConfigMap job makes another" in planned["consequences"]
-        assert await maintained(cluster) == [], "a dry run changes nothing"
+        assert await list_maintained_devices(cluster) == [], "a dry run changes nothing"
 
         async with asyncio.TaskGroup() as group:
             moving = group.create_task(cluster.operate("move", f"default/{claim}", "--yes"))
-            await cluster.gone("train-1")
-            assert await maintained(cluster) == [first]
+            await cluster.wait_until_gone("train-1")
+            assert await list_maintained_devices(cluster) == [first]
             await make(cluster, "train-2")
         status, out, err = moving.result()
         assert status == 0, err
         assert f"moved: train-2 runs in place of train-1; {first} can be given to claims again." in out
-        assert (await cluster.running("train-2"))[1] == [other]
-        assert await maintained(cluster) == []
+        assert (await cluster.wait_until_running("train-2"))[1] == [other]
+        assert await list_maintained_devices(cluster) == []
 
 
 async def test_a_pod_whose_budget_allows_no_disruption_stays_and_the_result_tells_so(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         await make(cluster, "train-1")
-        _, (held,) = await cluster.running("train-1")
+        _, (held,) = await cluster.wait_until_running("train-1")
         claim = (await cluster.claims("train-1"))[0]["metadata"]["name"]
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}}
         await cluster.create(BUDGETS, "budget", namespace="default", spec=spec)
@@ -95,7 +95,7 @@ async def test_a_pod_whose_budget_allows_no_disruption_stays_and_the_result_tell
         assert f"in maintenance until it is taken out: drawbar maintenance off device/{held}" in err
         assert "not done after 8 s" in err
         assert (await cluster.pods())["train-1"]["status"]["phase"] == "Running"
-        assert await maintained(cluster) == [held]
+        assert await list_maintained_devices(cluster) == [held]
         status, _, err = await cluster.operate("maintenance", "off", f"device/{held}", "--yes")
         assert status == 0, err
         await cluster.api.delete(BUDGETS, "budget", namespace="default")

@@ -39,8 +39,8 @@ async def network_data(cluster):
     }
 
 
-async def published(cluster):
-    """The names of all devices in slices."""
+async def list_published_devices(cluster):
+    """Return the names of all devices in slices."""
     listed = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
     return [device["name"] for entry in listed for device in entry["spec"].get("devices", ())]
 
@@ -53,7 +53,7 @@ async def test_the_interface_of_a_pod_is_in_its_claim_beside_the_conditions(flow
     async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
         await cluster.until(cluster.slices, bool)
         await make_pod(cluster, "user", prefix="data")
-        node, (device,) = await cluster.running("user")
+        node, (device,) = await cluster.wait_until_running("user")
         (interface,) = [
             path.name for path in (cluster.trees[node].root / "class/net").iterdir() if path.name != "lo"
         ]
@@ -70,8 +70,8 @@ async def test_the_interface_of_a_pod_is_in_its_claim_beside_the_conditions(flow
         await cluster.stop(node)
         cluster.start_node(node)
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.gone("user")
-        await cluster.until(cluster.connected, lambda value: value == {})
+        await cluster.wait_until_gone("user")
+        await cluster.until(cluster.list_connections, lambda value: value == {})
 
 
 def answer_netlink(monkeypatch, trees):
@@ -105,10 +105,11 @@ async def test_so_is_the_one_of_a_virtual_function(flow_lab, capsys, monkeypatch
         (slot,) = tree.list_attached_cards()
         await asyncio.to_thread(tree.set_vfs, slot, 1)
         await cluster.until(
-            lambda: published(cluster), lambda names: any(name.endswith("-vf0") for name in names)
+            lambda: list_published_devices(cluster),
+            lambda names: any(name.endswith("-vf0") for name in names),
         )
         await make_pod(cluster, "user")
-        _, (device,) = await cluster.running("user")
+        _, (device,) = await cluster.wait_until_running("user")
         assert device.endswith("-vf0")
         data = await cluster.until(lambda: network_data(cluster), bool)
         interface = data[device]["interfaceName"]

@@ -69,12 +69,12 @@ async def test_any_number_of_pods_run_without_a_disk_when_the_disks_are_gone_and
         await on_both_nodes(cluster, "none")
         await pool_is_there(cluster, 1)
         await perhaps_a_disk(cluster, "lucky", surely=["disk"], perhaps=())
-        assert (await cluster.running("lucky"))[1] == ["disk-0"]
+        assert (await cluster.wait_until_running("lucky"))[1] == ["disk-0"]
         without = ["a", "b", "c"]
         for name in without:
             await perhaps_a_disk(cluster, name)
         for name in without:
-            assert (await cluster.running(name))[1] == ["none"]
+            assert (await cluster.wait_until_running(name))[1] == ["none"]
         environment = variables(cluster)
         assert environment["none.disk"] == ["DRAWBAR_DISK=none"]
         assert "DRAWBAR_DISK_0_SERIAL=SN0000" in environment["disk-0"]
@@ -82,19 +82,19 @@ async def test_any_number_of_pods_run_without_a_disk_when_the_disks_are_gone_and
         # Nothing is attached for them, and nothing is waited for.
         assert list(await cluster.attachments()) == ["disk-0"]
         for name in without:
-            (allocation,) = await cluster.allocated(name)
+            (allocation,) = await cluster.wait_until_allocated(name)
             (result,) = allocation["devices"]["results"]
             assert result["shareID"]
             assert "bindingConditions" not in result
             await cluster.api.delete(kinds.POD, name, namespace="default")
         for name in without:
-            await cluster.gone(name)
+            await cluster.wait_until_gone(name)
         await cluster.until(read_files(cluster), lambda files: len(files) == 1)
         await cluster.api.delete(kinds.POD, "lucky", namespace="default")
         await cluster.is_free("disk-0")
         # Of several requests each is answered by itself.
         await perhaps_a_disk(cluster, "several", surely=["first"], perhaps=["second", "third-one"])
-        assert (await cluster.running("several"))[1] == ["disk-0", "none", "none"]
+        assert (await cluster.wait_until_running("several"))[1] == ["disk-0", "none", "none"]
         environment = variables(cluster)
         assert environment["none.second"] == ["DRAWBAR_SECOND=none"]
         assert environment["none.third-one"] == ["DRAWBAR_THIRD_ONE=none"]
@@ -103,12 +103,12 @@ async def test_any_number_of_pods_run_without_a_disk_when_the_disks_are_gone_and
 async def test_where_devices_cannot_be_shared_each_node_has_copies_and_reports_it(flow_lab):
     async with flow_lab("1.34", gates=GATES, devices=1, node=WITH_NULLS) as cluster:
         await on_both_nodes(cluster, "none-1")
-        await cluster.noted("NullDeviceNotShared", "at most 1 claims can go without a device")
+        await cluster.wait_for_event("NullDeviceNotShared", "at most 1 claims can go without a device")
         await pool_is_there(cluster, 1)
         for name in ("a", "b", "c"):
             await perhaps_a_disk(cluster, name)
         for name in ("a", "b", "c"):
-            await cluster.running(name)
+            await cluster.wait_until_running(name)
         assert sorted([(await cluster.devices_of(name))[0] for name in ("a", "b", "c")]) == [
             "disk-0",
             "none-1",
@@ -116,9 +116,9 @@ async def test_where_devices_cannot_be_shared_each_node_has_copies_and_reports_i
         ]
         # Both copies and the disk are taken: the next one waits, and is served when a pod goes.
         await perhaps_a_disk(cluster, "late")
-        await cluster.reported("late", "FailedScheduling")
+        await cluster.wait_for_event_about("late", "FailedScheduling")
         await cluster.api.delete(kinds.POD, "b", namespace="default")
-        await cluster.running("late")
+        await cluster.wait_until_running("late")
 
 
 def read_files(cluster):

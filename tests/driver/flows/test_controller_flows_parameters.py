@@ -23,13 +23,15 @@ async def test_parameters_are_obeyed_or_nothing_is_attached(flow_lab):
         await cluster.create(kinds.DEVICE_CLASS, "tuned", spec={"selectors": [selector], "config": mode})
 
         await make_pod(cluster, "bad", deviceFiles={"readOnly": False})
-        await cluster.noted("InvalidParameters", "deviceFiles.readOnly is set by its DeviceClass, to True")
-        assert (await cluster.attachments(), await cluster.connected()) == ({}, {})
+        await cluster.wait_for_event(
+            "InvalidParameters", "deviceFiles.readOnly is set by its DeviceClass, to True"
+        )
+        assert (await cluster.attachments(), await cluster.list_connections()) == ({}, {})
         await cluster.api.delete(kinds.POD, "bad", namespace="default")
-        await cluster.gone("bad")
+        await cluster.wait_until_gone("bad")
 
         await make_pod(cluster, "good", deviceFiles={"user": 1000})
-        node, _ = await cluster.running("good")
+        node, _ = await cluster.wait_until_running("good")
         (file,) = (cluster.path / node / "k" / "cdi").glob("drawbar.dev-*.json")
         (given,) = [device["containerEdits"] for device in json.loads(file.read_text())["devices"]]
         assert "MODE=fast" in given["env"]

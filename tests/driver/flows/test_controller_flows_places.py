@@ -25,12 +25,12 @@ async def places(cluster):
     return {int(name.rpartition("-")[2]): name for name in names}
 
 
-async def published(cluster, *numbers):
+async def wait_for_places(cluster, *numbers):
     """Wait until these places are published, and return them by their numbers."""
     return await cluster.until(lambda: places(cluster), lambda names: sorted(names) == [*numbers])
 
 
-async def recorded(cluster, place):
+async def wait_for_recorded_device(cluster, place):
     """Wait until the place's DeviceAttachment records the device that came, and return the attachment."""
     attachments = await cluster.until(
         cluster.attachments, lambda listed: "device" in listed.get(place, {}).get("status", {})
@@ -61,12 +61,12 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
     flow_lab, server
 ):
     async with flow_lab(**server, **CHOOSING) as cluster:
-        before = await published(cluster, 1, 2, 3)
+        before = await wait_for_places(cluster, 1, 2, 3)
         await cluster.pod("user")
-        node, (place,) = await cluster.running("user")
+        node, (place,) = await cluster.wait_until_running("user")
         assert place in before.values()
-        assert await cluster.connected() == {"disk-2": f"host-{node}"}
-        attachment = await recorded(cluster, place)
+        assert await cluster.list_connections() == {"disk-2": f"host-{node}"}
+        attachment = await wait_for_recorded_device(cluster, place)
         assert attachment["spec"]["deviceID"] == place
         identity = worlds.disk(2)
         device = attachment["status"]["device"]
@@ -85,60 +85,60 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
 
         await cluster.api.delete(kinds.POD, "user", namespace="default")
         await cluster.is_free(place)
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         assert not cluster.cdi_files
-        assert await published(cluster, 1, 2, 3) == before
+        assert await wait_for_places(cluster, 1, 2, 3) == before
 
 
 async def test_a_place_is_locked_until_its_device_is_there_and_that_device_from_then_on(flow_lab):
     async with flow_lab("1.36", **CHOOSING) as cluster:
-        await published(cluster, 1, 2, 3)
+        await wait_for_places(cluster, 1, 2, 3)
         # The controller ends after the attach and before it records what came: the answer and the news of it do not arrive.
         for fault in (faults.LoseEvents(resync_seconds=3600), faults.LoseReply(method=ATTACH, hang=True)):
             cluster.fabric.console.add_fault(fault)
         await cluster.pod("first")
-        await cluster.until(cluster.connected, bool)
+        await cluster.until(cluster.list_connections, bool)
         await cluster.stop("controller")
         cluster.fabric.console.clear_faults()
         await cluster.fabric.console.forget_operations()
         ((first, attachment),) = (await cluster.attachments()).items()
         assert "device" not in attachment.get("status", {})
         host = attachment["spec"]["hostID"]
-        assert await cluster.connected() == {"disk-2": host}
+        assert await cluster.list_connections() == {"disk-2": host}
         await cluster.pod("second")
-        await cluster.allocated("second")
+        await cluster.wait_until_allocated("second")
         assert await cluster.devices_of("second") != [first]
         await cluster.fabric.console.foreign_attach("disk-0", host)
 
         cluster.start_controller()
         for pod, device in (("first", "disk-2"), ("second", "disk-1")):
-            _, (place,) = await cluster.running(pod)
-            assert (await recorded(cluster, place))["status"]["device"]["id"] == device
+            _, (place,) = await cluster.wait_until_running(pod)
+            assert (await wait_for_recorded_device(cluster, place))["status"]["device"]["id"] == device
             assert (await data_of(cluster, pod))["deviceID"] == device
         assert await attaches(cluster) == 1, "that of the second pod"
 
         await cluster.api.delete(kinds.POD, "first", namespace="default")
         await cluster.is_free(first)
-        assert (await cluster.connected()).keys() == {"disk-0", "disk-1"}
+        assert (await cluster.list_connections()).keys() == {"disk-0", "disk-1"}
 
 
 async def test_a_device_of_a_model_is_attached_by_hand_through_a_place_and_detached_by_its_id(
     flow_lab, capsys
 ):
     async with flow_lab("1.36", **CHOOSING) as cluster:
-        before = await published(cluster, 1, 2, 3)
+        before = await wait_for_places(cluster, 1, 2, 3)
         assert await drawbar_fabric(cluster, "attach", "disk-0", "node-1") == 1
         assert "--model" in capsys.readouterr().err
         assert await drawbar_fabric(cluster, "attach", "--model", "M1", "--host", "node-1", "-o", "json") == 0
         outcome = json.loads(capsys.readouterr().out)
         assert (outcome["device"], outcome["node"], outcome["changed"]) == ("disk-2", "node-1", True)
-        assert await cluster.connected() == {"disk-2": "host-node-1"}
+        assert await cluster.list_connections() == {"disk-2": "host-node-1"}
         ((place, attachment),) = (await cluster.attachments()).items()
         assert place in before.values()
         assert "claim" not in attachment["spec"]
         await cluster.until(cluster.attachments, lambda value: value[place]["status"].get("phase") == "Ready")
-        await cluster.tainted(place, "in-use=manual:NoSchedule")
+        await cluster.wait_for_taints(place, "in-use=manual:NoSchedule")
         assert await drawbar_fabric(cluster, "detach", "disk-2") == 0
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         assert await cluster.attachments() == {}
-        assert await published(cluster, 1, 2, 3) == before
+        assert await wait_for_places(cluster, 1, 2, 3) == before

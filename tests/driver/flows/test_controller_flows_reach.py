@@ -57,16 +57,16 @@ async def test_a_pod_runs_where_its_device_can_go_and_waits_where_it_cannot(flow
         await is_labelled(cluster)
         await claim_of_enclosure(cluster, "stuck", "right", "node-1")
         await claim_of_enclosure(cluster, "free", "left")
-        assert await cluster.running("free") == ("node-1", [])
-        assert await cluster.connected() == {"disk-0": "host-node-1"}
+        assert await cluster.wait_until_running("free") == ("node-1", [])
+        assert await cluster.list_connections() == {"disk-0": "host-node-1"}
 
         # The scheduler has looked at both pods by now, and gives the one on the other side nothing.
         await cluster.until(lambda: _condition(cluster, "stuck"), lambda reason: reason == "Unschedulable")
         assert await has_never_been_attached(cluster, "disk-1")
         assert await cluster.taints("disk-1") == set()
         await claim_of_enclosure(cluster, "neighbour", "right")
-        assert (await cluster.running("neighbour"))[0] == "node-2"
-        assert await cluster.connected() == {"disk-0": "host-node-1", "disk-1": "host-node-2"}
+        assert (await cluster.wait_until_running("neighbour"))[0] == "node-2"
+        assert await cluster.list_connections() == {"disk-0": "host-node-1", "disk-1": "host-node-2"}
         assert not (await cluster.pods())["stuck"]["spec"].get("nodeName")
         assert await groups_of(cluster) == [
             {"id": "left", "devices": 1, "hosts": 1, "nodes": 1},

@@ -83,7 +83,7 @@ async def test_two_devices_without_numbers_are_attached_one_after_the_other_and_
         await cluster.until(cluster.slices, bool)
         since = await cluster.version()
         await make_pod(cluster, "user", claims=2)
-        node, devices = await cluster.running("user")
+        node, devices = await cluster.wait_until_running("user")
         assert devices == ["gpu-0", "gpu-1"]
         shown, given = await cards(cluster), await handed_out(cluster, "user")
         for device, attachment in (await cluster.attachments()).items():
@@ -111,7 +111,7 @@ async def test_a_card_of_the_model_that_is_plugged_in_meanwhile_fails_the_claim_
         )
         node = listed["gpu-0"]["spec"]["nodeName"]
         await asyncio.to_thread(cluster.trees[node].attach, 4, TWIN)
-        await cluster.noted("DeviceNotRecognised", "several cards of its model arrived")
+        await cluster.wait_for_event("DeviceNotRecognised", "several cards of its model arrived")
         await cluster.until(
             lambda: conditions_since(cluster, since),
             lambda value: ("node-failed", "True", "DeviceNotRecognised") in value,
@@ -119,9 +119,9 @@ async def test_a_card_of_the_model_that_is_plugged_in_meanwhile_fails_the_claim_
         assert await cluster.taints("gpu-0") == set()
         assert ("visible", "True") not in {each[:2] for each in await conditions_since(cluster, since)}
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.gone("user")
+        await cluster.wait_until_gone("user")
         await cluster.until(cluster.attachments, lambda value: value == {})
-        assert await cluster.connected() == {}
+        assert await cluster.list_connections() == {}
         assert cluster.trees[node].list_attached_cards() == {4: TWIN}, "the card of the technician stays"
         assert cluster.cdi_files == []
         assert await cluster.taints("gpu-0") == set()
@@ -137,7 +137,7 @@ async def test_a_gpu_is_recognised_by_its_uuid_whatever_its_board_serial_and_dev
     async with flow_lab("1.36", enclosures=enclosures, faults=[kernel], namesSlots=False) as cluster:
         await cluster.until(cluster.slices, bool)
         await make_pod(cluster, "user")
-        node, devices = await cluster.running("user")
+        node, devices = await cluster.wait_until_running("user")
         assert devices == ["gpu-0"]
         report = (await cluster.attachments())["gpu-0"]["status"]["node"]
         assert report["recognisedBy"]["kind"] == "gpu-uuid"

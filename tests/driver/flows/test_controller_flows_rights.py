@@ -69,7 +69,7 @@ async def test_a_verb_does_what_its_user_may_and_names_the_right_that_is_missing
     async with flow_lab("1.36", gates={"DRADeviceTaintRules": True}, devices=2) as cluster:
         await cluster.until(cluster.slices, bool)
         await cluster.pod("a")
-        _, (used,) = await cluster.running("a")
+        _, (used,) = await cluster.wait_until_running("a")
         free, *_ = {"disk-0", "disk-1"} - {used}
         await cluster.api.create(kinds.CLAIM, WAITING, into=dict, namespace="default")
         kubeconfig = await cluster.account(role or "nobody", role)

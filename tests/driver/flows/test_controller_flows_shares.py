@@ -29,20 +29,20 @@ async def make_pod(cluster, name, memory):
     await cluster.pod_from_template(name, {"requests": [{"name": "memory", "exactly": exactly}]}, ["memory"])
 
 
-async def published(cluster):
+async def list_published_devices(cluster):
     return [entry for spec in await cluster.slices() for entry in spec.get("devices", ())]
 
 
 async def offers(cluster, value):
     """Wait until the pool is published with as much memory."""
     await cluster.until(
-        lambda: published(cluster),
+        lambda: list_published_devices(cluster),
         lambda devices: [entry["capacity"]["memory"]["value"] for entry in devices] == [value],
     )
 
 
-async def made(cluster):
-    """The fabric's slices: how much memory each has, and where it is."""
+async def list_fabric_slices(cluster):
+    """Return the fabric's slices: how much memory each has, and where it is."""
     return sorted(
         (device.memory_bytes // MIB, device.connection.host_id if device.connection is not None else "")
         for device in (await cluster.fabric.devices()).devices
@@ -52,7 +52,7 @@ async def made(cluster):
 
 async def given_back(cluster):
     await cluster.until(cluster.attachments, lambda value: not value)
-    await cluster.until(lambda: made(cluster), lambda slices: slices == [])
+    await cluster.until(lambda: list_fabric_slices(cluster), lambda slices: slices == [])
     await offers(cluster, "1Gi")
 
 
@@ -78,13 +78,15 @@ async def shares_of(cluster, pod):
 async def test_each_pod_gets_its_share_of_a_pool_and_gives_it_back(flow_lab):
     async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
         await offers(cluster, "1Gi")
-        (pool,) = await published(cluster)
+        (pool,) = await list_published_devices(cluster)
         assert pool["allowMultipleAllocations"] is True
         await make_pod(cluster, "a", "512Mi")
         await make_pod(cluster, "b", "256Mi")
-        where = {pod: await cluster.running(pod) for pod in ("a", "b")}
+        where = {pod: await cluster.wait_until_running(pod) for pod in ("a", "b")}
         assert {devices[0] for _, devices in where.values()} == {"pool-0"}
-        assert await made(cluster) == sorted([(512, f"host-{where['a'][0]}"), (256, f"host-{where['b'][0]}")])
+        assert await list_fabric_slices(cluster) == sorted(
+            [(512, f"host-{where['a'][0]}"), (256, f"host-{where['b'][0]}")]
+        )
         assert len(regions(cluster)) == 2
         for pod in ("a", "b"):
             ((share, conditions),) = (await shares_of(cluster, pod)).items()
@@ -96,8 +98,10 @@ async def test_each_pod_gets_its_share_of_a_pool_and_gives_it_back(flow_lab):
         # What is left is too little for this one, and what a pod gives back is enough.
         await make_pod(cluster, "c", "512Mi")
         await cluster.api.delete(kinds.POD, "b", namespace="default")
-        await cluster.running("c")
-        await cluster.until(lambda: made(cluster), lambda slices: [size for size, _ in slices] == [512, 512])
+        await cluster.wait_until_running("c")
+        await cluster.until(
+            lambda: list_fabric_slices(cluster), lambda slices: [size for size, _ in slices] == [512, 512]
+        )
         for pod in ("a", "c"):
             await cluster.api.delete(kinds.POD, pod, namespace="default")
         await given_back(cluster)
@@ -118,19 +122,19 @@ async def test_a_claim_with_two_shares_of_a_pool_has_both(flow_lab):
             for name, size in (("small", "256Mi"), ("large", "512Mi"))
         ]
         await cluster.pod_from_template("a", {"requests": requests}, ["memory"])
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await cluster.until(
             lambda: shares_of(cluster, "a"),
             lambda shares: list(shares.values()) == [{"attached", "visible"}] * 2,
         )
-        assert [size for size, _ in await made(cluster)] == [256, 512]
+        assert [size for size, _ in await list_fabric_slices(cluster)] == [256, 512]
 
 
 async def test_a_slice_that_nobody_has_is_given_back(flow_lab):
     async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
         await offers(cluster, "1Gi")
         await make_pod(cluster, "a", "256Mi")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await cluster.stop("controller")
         # As a restored etcd would have it: the record is gone, and the finalizer with it.
         ((_, attachment),) = (await cluster.attachments()).items()
@@ -154,9 +158,9 @@ async def test_where_the_slice_cannot_be_made_the_claim_is_told_and_the_pool_res
             )
         )
         await make_pod(cluster, "a", "256Mi")
-        await cluster.noted("FabricError", "the decoder is stuck")
-        await cluster.tainted("pool-0", "attach-failed=FabricError:NoSchedule")
-        assert await made(cluster) == []
+        await cluster.wait_for_event("FabricError", "the decoder is stuck")
+        await cluster.wait_for_taints("pool-0", "attach-failed=FabricError:NoSchedule")
+        assert await list_fabric_slices(cluster) == []
 
 
 @pytest.mark.parametrize("killed", [("controller",), sites.NODES], ids=["controller", "nodes"])
@@ -175,7 +179,9 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_slice(flow_lab, kil
                     cluster.start_controller(binding_timeout_seconds=600)
                 else:
                     cluster.start_node(name)
-            await cluster.running(f"pod-{step}")
-            assert [size for size, _ in await made(cluster)] == [512], "one slice, whatever crashed"
+            await cluster.wait_until_running(f"pod-{step}")
+            assert [size for size, _ in await list_fabric_slices(cluster)] == [512], (
+                "one slice, whatever crashed"
+            )
             await cluster.api.delete(kinds.POD, f"pod-{step}", namespace="default")
             await given_back(cluster)

@@ -49,7 +49,7 @@ async def running(cluster, *words):
             await process.wait()
 
 
-async def ended(process):
+async def wait_for_exit(process):
     """Return the status and what was printed on stdout and stderr."""
     out, err = (printed.decode() for printed in await process.communicate())
     assert "Traceback" not in err
@@ -59,7 +59,7 @@ async def ended(process):
 async def taint(cluster, *words):
     """Run `drawbar taint` as the administrator, and return what it printed."""
     async with running(cluster, *words) as process:
-        status, out, err = await ended(process)
+        status, out, err = await wait_for_exit(process)
     if status:
         raise Failed(status, out, err)
     return out, err
@@ -83,7 +83,7 @@ async def test_a_safe_eviction_is_previewed_then_runs_in_batches_until_the_last_
     async with flow_lab(**server, devices=4) as cluster:
         for name in ("a", "b", "c"):
             await cluster.pod(name)
-            await cluster.running(name)
+            await cluster.wait_until_running(name)
 
         seen = await document(cluster, "preview", "--driver", "drawbar.dev", "--device", "disk-0")
         assert seen["devices"] == ["drawbar.dev/fab/enc/disk-0"]
@@ -116,13 +116,13 @@ async def test_a_safe_eviction_is_previewed_then_runs_in_batches_until_the_last_
         await taint(cluster, "remove", "swap", "--yes")
         assert await rules(cluster) == {}
         await cluster.pod("d")
-        await cluster.running("d")
+        await cluster.wait_until_running("d")
 
 
 async def test_a_rate_is_kept_by_the_cluster_where_taints_have_one(flow_lab):
     async with flow_lab("kep-5055") as cluster:
         await cluster.pod("a")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         await taint(cluster, "add", "swap", "--all", "--effect", "NoExecute", "--rate", "2", "--yes")
         assert (
             "a" not in await cluster.pods() or "deletionTimestamp" in (await cluster.pods())["a"]["metadata"]
@@ -142,7 +142,7 @@ async def stuck(cluster):
     """`async with`: a command in the first of two batches of a pod each, which cannot be evicted; evictions work at the end."""
     for name in ("a", "b"):
         await cluster.pod(name)
-        await cluster.running(name)
+        await cluster.wait_until_running(name)
     held = cluster.server.faults.add(NO_EVICTION)
     words = ("add", "swap", "--all", "--effect", "NoExecute", "--batch", "1", "--yes")
     async with running(cluster, *words) as process:
@@ -157,7 +157,7 @@ async def test_removing_the_rule_elsewhere_stops_the_batches_and_what_was_done_i
         async with stuck(cluster) as process:
             assert sorted((await rules(cluster)).values()) == ["NoExecute", "NoSchedule"]
             await taint(cluster, "remove", "swap", "--yes")
-            status, _, report = await ended(process)
+            status, _, report = await wait_for_exit(process)
             assert status == 1
             assert "removed meanwhile" in report
             assert "begun, 1 of 1 rule created: batch 1" in report
@@ -176,7 +176,7 @@ async def test_an_interrupt_between_batches_reports_what_was_done_and_the_comman
     async with flow_lab(**OLDEST) as cluster:
         async with stuck(cluster) as process:
             process.send_signal(signal.SIGINT)
-            status, _, report = await ended(process)
+            status, _, report = await wait_for_exit(process)
             assert status == 130
             assert "done: create DeviceTaintRule swap with effect NoSchedule" in report
             assert "not done: batch 2" in report
@@ -191,22 +191,22 @@ async def test_a_release_without_effect_none_previews_all_the_same_and_names_the
     gates = {"DRADeviceTaints": True, "DRADeviceBindingConditions": True}
     async with flow_lab("1.34", gates=gates) as cluster:
         await cluster.pod("a")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         seen = await document(cluster, "preview", "--driver", "drawbar.dev")
         assert [pod["fate"] for pod in seen["pods"]] == ["evicted"]
         with pytest.raises(Failed, match="no effect None"):
             await taint(cluster, "add", "swap", "--all", "--yes")
         await taint(cluster, "add", "swap", "--all", "--effect", "NoExecute", "--yes")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
 
 
 @pytest.mark.parametrize("server", [OLDEST, {"profile": "1.37"}], ids=["v1beta2", "v1"])
 async def test_a_driver_informs_by_a_taint_and_the_administrator_decides(flow_lab, server):
     async with flow_lab(**server) as cluster:
         await cluster.pod("a")
-        (device,) = (await cluster.running("a"))[1]
+        (device,) = (await cluster.wait_until_running("a"))[1]
         cluster.fabric.console.set_health(device, contract.Health.WARNING)
-        await cluster.tainted(device, "fabric-health=warning:None")
+        await cluster.wait_for_taints(device, "fabric-health=warning:None")
         (entry,) = await document(cluster, "list", "--devices")
         assert (entry["device"], entry["effect"]) == (f"drawbar.dev/fab/enc/{device}", "None")
         assert "a" in await cluster.pods()
@@ -214,12 +214,12 @@ async def test_a_driver_informs_by_a_taint_and_the_administrator_decides(flow_la
         if server is not OLDEST:
             # The scheduler of 1.36 does not see rules.
             await cluster.pod("b")
-            assert (await cluster.running("b"))[1] != [device]
+            assert (await cluster.wait_until_running("b"))[1] != [device]
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
         (listed,) = await document(cluster, "list")
         assert (listed["name"], listed["effect"]) == ("hot", "NoSchedule")
         await taint(cluster, "add", "hot", "--effect", "NoExecute", "--yes")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
 
 
 async def test_the_controller_ends_a_rule_whose_time_is_over_with_an_event_and_leaves_all_others(
@@ -235,5 +235,5 @@ async def test_the_controller_ends_a_rule_whose_time_is_over_with_an_event_and_l
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": theirs}
         await cluster.api.create(kind, body | {"metadata": {"name": "theirs", **past}}, into=dict)
         await cluster.change(kind, "swap", metadata=past)
-        await cluster.noted("TaintRuleExpired", "2026-01-01T00:00:00Z")
+        await cluster.wait_for_event("TaintRuleExpired", "2026-01-01T00:00:00Z")
         assert await rules(cluster) == {"keep": "NoSchedule", "theirs": "None"}

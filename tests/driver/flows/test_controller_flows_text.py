@@ -49,9 +49,9 @@ async def test_a_claim_with_text_that_is_no_unicode_harms_none_and_gets_its_devi
         # In a watch: of a claim that no pod uses, then of one that is allocated.
         await create(cluster, HOSTILE[kind])
         await cluster.pod("before")
-        await cluster.running("before")
+        await cluster.wait_until_running("before")
         await cluster.pod_using("owner", {"name": "disk", "resourceClaimName": "poison"})
-        await cluster.running("owner")
+        await cluster.wait_until_running("owner")
         # In a list: of a controller and node daemons that start only now.
         for name in ("controller", "node-1", "node-2"):
             await cluster.stop(name)
@@ -59,13 +59,13 @@ async def test_a_claim_with_text_that_is_no_unicode_harms_none_and_gets_its_devi
         for name in ("node-1", "node-2"):
             cluster.start_node(name)
         await cluster.pod("after")
-        await cluster.running("after")
+        await cluster.wait_until_running("after")
         for words in VERBS:
             status, out, err = await cluster.operate(*words)
             # An operator may not look at everything that the doctor looks at.
             assert status in (0, 1) or words == ("doctor",), (words, out, err)
             assert "cannot be read" not in out + err or words == ("doctor",), (words, out, err)
         await cluster.api.delete(kinds.POD, "owner", namespace="default")
-        await cluster.gone("owner")
+        await cluster.wait_until_gone("owner")
         await cluster.api.delete(kinds.CLAIM, "poison", namespace="default")
         await cluster.until(cluster.attachments, lambda held: len(held) == 2)

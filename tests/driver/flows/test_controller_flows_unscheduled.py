@@ -76,7 +76,7 @@ async def unscheduled_pod(cluster, node, reason, words):
         cluster.claims,
         lambda claims: "p2" in {user["name"] for user in claims[0]["status"].get("reservedFor", ())},
     )
-    await cluster.noted(reason, words)
+    await cluster.wait_for_event(reason, words)
 
 
 async def phase(cluster, name):
@@ -92,14 +92,14 @@ async def delete(cluster, *names):
     for name in names:
         await cluster.api.delete(kinds.POD, name, namespace="default")
     for name in names:
-        await cluster.gone(name)
+        await cluster.wait_until_gone(name)
 
 
 async def test_it_gets_no_disk_that_still_has_the_data_of_another(flow_lab, disks):
     policy = {"keepAttachedSeconds": 3600, "probationSeconds": 0}
     async with flow_lab("1.36", devices=1, policy=policy, node=SOON) as cluster:
         await cluster.pod("victim")
-        where, _ = await cluster.running("victim")
+        where, _ = await cluster.wait_until_running("victim")
         await delete(cluster, "victim")
         node, device = await claim_and_scheduled_pod(cluster, NVME, where=where)
         await unscheduled_pod(cluster, node, "NotCleaned", "removes first: sanitizing /dev/nvme0, 3 % done")
@@ -111,8 +111,8 @@ async def test_it_gets_no_disk_that_still_has_the_data_of_another(flow_lab, disk
         await cluster.until(lambda: cluster.notes("NotCleaned"), lambda notes: len(notes) > 1)
         assert await has_nothing(cluster)
         disks.let.set()
-        await cluster.running("p2")
-        await cluster.running("p1")
+        await cluster.wait_until_running("p2")
+        await cluster.wait_until_running("p1")
         serial = (await cluster.attachments())[device]["spec"]["identity"]["serial"]
         assert set(disks.erased) == {serial}, "the waiting pod did not keep its node from erasing"
         await delete(cluster, "p1", "p2")
@@ -135,7 +135,7 @@ async def test_it_gets_no_disk_that_arrived_with_the_data_of_another(flow_lab, d
         await unscheduled_pod(cluster, node, "NotCleaned", "traces of an earlier use")
         assert await has_nothing(cluster)
         disks.let.set()
-        await cluster.running("p2")
+        await cluster.wait_until_running("p2")
         assert disks.erased == [device.serial]
         await delete(cluster, "p1", "p2")
         capsys.readouterr()
@@ -148,17 +148,17 @@ async def test_it_gets_no_card_that_is_still_made_ready(flow_lab):
         digest = hashlib.sha256(BITSTREAM).hexdigest()
         reported = config(fpga={"bitstream": "packets.bit", "sha256": digest})
         node, device = await claim_and_scheduled_pod(cluster, {"deviceClassName": "packets"}, config=reported)
-        await cluster.noted("Initialising", "hook loads")
+        await cluster.wait_for_event("Initialising", "hook loads")
         words = (
             f"{device} is not ready for its claim on this node yet: its hook loads is running; trying again"
         )
         await unscheduled_pod(cluster, node, "DeviceNotReady", words)
         assert await has_nothing(cluster)
         (cluster.path / "go").touch()
-        await cluster.running("p2")
+        await cluster.wait_until_running("p2")
         (loaded,) = cluster.path.glob("loaded-*")
         assert loaded.read_bytes() == BITSTREAM
-        await cluster.running("p1")
+        await cluster.wait_until_running("p1")
         # Of two containers that use the claim, the second one is answered from the record.
         assert len((cluster.path / "runs").read_text().splitlines()) == 1
         await delete(cluster, "p1", "p2")
@@ -169,7 +169,7 @@ async def test_it_gets_no_device_that_its_class_refuses(flow_lab):
         await make_class(cluster, "modern", minimumVersions={"firmware": "99.0"})
         node, device = await claim_and_scheduled_pod(cluster, {"deviceClassName": "modern"})
         await unscheduled_pod(cluster, node, "DeviceFailed", f"{device} cannot be used on this node: ")
-        await cluster.noted("VersionTooOld")
+        await cluster.wait_for_event("VersionTooOld")
         assert await has_nothing(cluster)
         await delete(cluster, "p1", "p2")
         await cluster.is_free(device)
@@ -185,7 +185,7 @@ async def test_it_gets_no_disk_of_its_node_that_still_has_the_data_of_another(fl
         await asyncio.to_thread(tree.attach, 1, SSD)
         await cluster.until(lambda: local_taints(cluster), lambda value: value == {"nvme-own1": []})
         await cluster.pod("victim")
-        await cluster.running("victim")
+        await cluster.wait_until_running("victim")
         await delete(cluster, "victim")
         tolerant = NVME | {"tolerations": [{"operator": "Exists"}]}
         node, _ = await claim_and_scheduled_pod(cluster, tolerant)
@@ -196,7 +196,7 @@ async def test_it_gets_no_disk_of_its_node_that_still_has_the_data_of_another(fl
         await cluster.until(lambda: cluster.notes("NotCleaned"), lambda notes: len(notes) > 1)
         assert await has_nothing(cluster)
         disks.let.set()
-        await cluster.running("p2")
+        await cluster.wait_until_running("p2")
         assert set(disks.erased) == {"OWN1"}
         await delete(cluster, "p1", "p2")
 
@@ -205,11 +205,11 @@ async def test_what_it_was_given_stays_its_own_over_a_restart_of_the_node_daemon
     async with flow_lab("1.36", devices=1, node=SOON) as cluster:
         node, _ = await claim_and_scheduled_pod(cluster, NVME)
         await pod(cluster, "p2", nodeName=node)
-        await cluster.running("p2")
+        await cluster.wait_until_running("p2")
         (file,) = (cluster.path / node / "k" / "cdi").glob("*.json")
         before = json.loads(await asyncio.to_thread(file.read_text))
         await cluster.stop(node)
         cluster.start_node(node, **SOON)
-        await cluster.running("p1")
+        await cluster.wait_until_running("p1")
         assert json.loads(await asyncio.to_thread(file.read_text)) == before
         await delete(cluster, "p1", "p2")

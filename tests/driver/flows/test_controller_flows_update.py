@@ -47,18 +47,18 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
         before = await cluster.until(lambda: nodes_slices(cluster), lambda slices: len(slices) == len(NODES))
         cluster.fabric.console.add_fault(LATE)
         await cluster.pod("ending")
-        _, (first,) = await cluster.running("ending")
+        _, (first,) = await cluster.wait_until_running("ending")
         for name in NODES:
             await start_newer(cluster, name)
 
         # The kubelet calls the newer instance, and the older one acts.
         await cluster.pod("starting")
-        await cluster.running("starting")
+        await cluster.wait_until_running("starting")
         await cluster.api.delete(kinds.POD, "ending", namespace="default")
-        await cluster.gone("ending")
+        await cluster.wait_until_gone("ending")
         await cluster.is_free(first)
         await maintenances.begin(cluster.api, devices=[first])
-        await cluster.tainted(first, "maintenance=:NoSchedule")
+        await cluster.wait_for_taints(first, "maintenance=:NoSchedule")
         await cluster.pod("waiting")
         await cluster.until(cluster.attachments, lambda attachments: len(attachments) == 2)
         assert await nodes_slices(cluster) == before, "the newer instance waits with its settings"
@@ -66,7 +66,7 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
         for name in NODES:
             await cluster.stop(name)
         await cluster.until(lambda: nodes_slices(cluster), lambda slices: not slices)
-        await cluster.running("waiting")
+        await cluster.wait_until_running("waiting")
         for pod in ("starting", "waiting"):
             assert "FailedPrepareDynamicResources" not in await cluster.reasons(pod)
         assert await nodes_slices(cluster) == {}
@@ -75,15 +75,15 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
 async def test_a_device_that_the_newer_instance_unprepares_is_given_back_by_the_older(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("a")
-        node, (device,) = await cluster.running("a")
+        node, (device,) = await cluster.wait_until_running("a")
         await start_newer(cluster, node)
         await cluster.api.begin_delete(kinds.ATTACHMENT, f"fab.{device}", into=dict)
 
-        async def blocked():
+        async def list_release_reasons():
             conditions = (await cluster.attachments())[device]["status"]["conditions"]
             return {condition["reason"] for condition in conditions if condition["type"] == "Released"}
 
-        await cluster.until(blocked, lambda reasons: reasons == {"Prepared"})
+        await cluster.until(list_release_reasons, lambda reasons: reasons == {"Prepared"})
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await cluster.is_free(device)

@@ -50,25 +50,25 @@ async def test_a_list_of_priorities_gives_the_best_device_that_is_free_and_nothi
         given = {}
         for name in ("a", "b", "c"):
             await cluster.pod_from_template(name, template["spec"]["spec"]["devices"], ["gpu"])
-            given[name] = (await cluster.running(name))[1]
+            given[name] = (await cluster.wait_until_running(name))[1]
         assert given == {"a": ["gpu-2"], "b": ["gpu-1"], "c": ["none"]}
         assert sorted(await cluster.attachments()) == ["gpu-1", "gpu-2"]
-        (allocation,) = await cluster.allocated("b")
+        (allocation,) = await cluster.wait_until_allocated("b")
         (result,) = allocation["devices"]["results"]
         assert result["request"] == "gpu/small"
         # What became free goes to the next pod, not to the one that has less.
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
+        await cluster.wait_until_gone("a")
         await cluster.is_free("gpu-2")
         await cluster.pod_from_template("d", template["spec"]["spec"]["devices"], ["gpu"])
-        assert (await cluster.running("d"))[1] == ["gpu-2"]
+        assert (await cluster.wait_until_running("d"))[1] == ["gpu-2"]
         assert await cluster.devices_of("c") == ["none"]
 
 
 async def test_the_status_of_a_pod_shows_that_its_device_became_unhealthy_and_recovered(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("a")
-        node, _ = await cluster.running("a")
+        node, _ = await cluster.wait_until_running("a")
 
         async def health():
             """Return the devices of the pod's only container, each with its claim."""
@@ -108,7 +108,7 @@ async def test_a_limit_of_a_container_attaches_disks_of_the_fabric_which_are_fre
     async with flow_lab("1.36", devices=3) as cluster:
         await offer_disks(cluster)
         await pod_with_limit(cluster, "a", 2)
-        _, devices = await cluster.running("a")
+        _, devices = await cluster.wait_until_running("a")
         assert len(devices) == 2
         assert sorted(await cluster.attachments()) == devices
         (claim,) = await cluster.claims("a")
@@ -122,15 +122,15 @@ async def test_a_limit_of_a_container_attaches_disks_of_the_fabric_which_are_fre
         assert len(cluster.cdi_files) == 1
         # One disk is left; the third pod waits for those that the first gives back.
         await pod_with_limit(cluster, "b", 1)
-        await cluster.running("b")
+        await cluster.wait_until_running("b")
         await pod_with_limit(cluster, "c", 1)
-        await cluster.reported("c", "FailedScheduling")
+        await cluster.wait_for_event_about("c", "FailedScheduling")
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.gone("a")
-        await cluster.running("c")
+        await cluster.wait_until_gone("a")
+        await cluster.wait_until_running("c")
         for name in ("b", "c"):
             await cluster.api.delete(kinds.POD, name, namespace="default")
-            await cluster.gone(name)
+            await cluster.wait_until_gone(name)
         await cluster.until(cluster.attachments, lambda attachments: not attachments)
         await cluster.until(cluster.claims, lambda claims: not claims)
 
@@ -140,8 +140,8 @@ async def test_a_disk_that_cannot_be_attached_for_a_limit_is_replaced_by_the_nex
         cluster.fabric.console.add_fault(BROKEN)
         await offer_disks(cluster)
         await pod_with_limit(cluster, "a", 1)
-        assert (await cluster.running("a"))[1] == ["disk-1"]
+        assert (await cluster.wait_until_running("a"))[1] == ["disk-1"]
         # The claim with the failure is deleted and replaced, not allocated again.
         assert len(await cluster.claims("a")) == 1
-        await cluster.noted("FailedScheduling", "the retimer is dark")
+        await cluster.wait_for_event("FailedScheduling", "the retimer is dark")
         await cluster.until(cluster.attachments, lambda attachments: list(attachments) == ["disk-1"])

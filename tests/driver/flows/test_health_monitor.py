@@ -136,7 +136,7 @@ async def test_an_alert_taints_without_effect_then_the_policy_evicts_and_the_res
 ):
     async with flow_lab(**server, devices=2) as cluster:
         await cluster.pod("a")
-        await cluster.running("a")
+        await cluster.wait_until_running("a")
         (used,) = await cluster.devices_of("a")
         (serial,) = [
             device["attributes"]["serial"]["string"]
@@ -153,18 +153,18 @@ async def test_an_alert_taints_without_effect_then_the_policy_evicts_and_the_res
             assert rule.metadata.annotations[taintrules.CREATED_BY_ANNOTATION] == "drawbar-health-monitor"
             assert "flash-worn" in rule.metadata.annotations[taintrules.REASON_ANNOTATION]
             assert rule.expires_at is not None
-            await cluster.noted("DeviceTainted", "its signal has held")
+            await cluster.wait_for_event("DeviceTainted", "its signal has held")
             assert set(await cluster.pods()) == {"a"}, "effect None evicts no pod"
 
             await cluster.change(kinds.HEALTH_POLICY, "flash-worn", spec={"taint": {"effect": "NoExecute"}})
             await cluster.until(cluster.pods, lambda pods: not pods)
             assert await effects(cluster) == {used: "NoExecute"}
-            await cluster.noted("DeviceChanged")
+            await cluster.wait_for_event("DeviceChanged")
 
             await sender.report("unknown")
             await sender.report(serial, "resolved")
             await cluster.until(lambda: rules(cluster), lambda seen: not seen)
-            await cluster.noted("DeviceLifted")
+            await cluster.wait_for_event("DeviceLifted")
 
 
 async def rates(cluster):
@@ -192,7 +192,7 @@ async def test_a_rate_of_evictions_stands_in_the_rules_or_is_reported_before_any
             await sender.report("disk-0")
             await cluster.until(lambda: rates(cluster), lambda seen: seen == [("None", kept)])
             if kept is None:
-                await cluster.noted("EvictionRateDropped", "so 2 has no effect")
+                await cluster.wait_for_event("EvictionRateDropped", "so 2 has no effect")
             taint = {"effect": "NoExecute", "evictionsPerSecond": 3}
             await cluster.change(kinds.HEALTH_POLICY, "flash-worn", spec={"taint": taint})
             await cluster.until(lambda: rates(cluster), lambda seen: seen == [("NoExecute", kept and 3)])
@@ -213,7 +213,7 @@ async def test_a_dry_run_reports_and_changes_nothing_and_a_wrong_token_is_refuse
             assert await sender.post(path="/") == 404
             await cluster.until(cluster.slices, lambda slices: slices)
             await cluster.until(lambda: sender.report("disk-0"), lambda status: status == 200)
-            await cluster.noted("DeviceWithheld", "dry run")
+            await cluster.wait_for_event("DeviceWithheld", "dry run")
             assert await rules(cluster) == {}
 
 
@@ -250,8 +250,8 @@ async def test_a_policy_that_an_operator_deletes_takes_its_rules_with_it(flow_la
         async with monitor(cluster, tmp_path) as sender:
             await sender.report("disk-0")
             await sender.report("disk-1")
-            await cluster.noted("DeviceWithheld", "fewer devices than minimumHealthyPercent")
+            await cluster.wait_for_event("DeviceWithheld", "fewer devices than minimumHealthyPercent")
             assert await effects(cluster) == {"disk-0": "None"}, "half of them stay free of taints"
             await operator.delete(kinds.HEALTH_POLICY, "flash-worn")
             await cluster.until(lambda: rules(cluster), lambda seen: not seen)
-            await cluster.noted("DeviceLifted", "the policy is gone")
+            await cluster.wait_for_event("DeviceLifted", "the policy is gone")
