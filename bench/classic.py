@@ -243,7 +243,7 @@ async def _compete(
         await asyncio.gather(
             *(_create(api, version, range(first, size.pods, WORKERS)) for first in range(WORKERS))
         )
-        await life.over(size.pods)
+        await life.wait_until_over(size.pods)
         took = time.perf_counter() - began
         for task in work:
             task.cancel()
@@ -255,7 +255,7 @@ async def _compete(
         _measure("pods a second", size.pods / last, "/s"),
         _measure("devices asked for at once, at most", life.most, ""),
         _measure("processor of the controller per pod", 1000 * cost / size.pods, "ms"),
-        *_written(server, size.pods),
+        *_measure_writes(server, size.pods),
     ]
 
 
@@ -264,8 +264,8 @@ async def _create(api: client.Client, version: str, numbers: Iterable[int]) -> N
         await api.create(kinds.POD, _pod(version, number), namespace="default", into=Json)
 
 
-def _written(server: apiserver.ApiServer, pods: int) -> Iterator[report.Measure]:
-    """Return how many writes there were per pod."""
+def _measure_writes(server: apiserver.ApiServer, pods: int) -> Iterator[report.Measure]:
+    """Yield how many writes there were per pod."""
     for user in WRITERS:
         yield _measure(f"writes per pod, {user}", _count(server, user=user) / pods, "")
     for user in WRITERS[:2]:

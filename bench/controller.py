@@ -151,7 +151,7 @@ def _percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] * 1000
 
 
-async def _published(api: client.Client, devices: int) -> list[tuple[str, str]]:
+async def _wait_for_devices(api: client.Client, devices: int) -> list[tuple[str, str]]:
     while True:
         published = (await api.list_all(kinds.SLICE, into=slices.ResourceSlice)).items
         offered = [
@@ -195,7 +195,7 @@ async def _under_load(
     api: client.Client, server: apiserver.ApiServer, pid: int, count: int, devices: int
 ) -> list[report.Measure]:
     load = Load(api)
-    for name in await _published(api, devices):
+    for name in await _wait_for_devices(api, devices):
         load.free.put_nowait(name)
     measures: list[report.Measure] = []
     watches = (

@@ -63,8 +63,8 @@ print(min(times), sorted(times)[len(times) // 2], memory)
 """
 
 
-def reading(tree: Path) -> tuple[float, float, float]:
-    """The best and the median time of a full reading in seconds, and the memory that its result takes in MB."""
+def time_reading(tree: Path) -> tuple[float, float, float]:
+    """Return the best and the median time of a full reading in seconds, and the memory that its result takes in MB."""
     command = (sys.executable, "-c", READ, str(tree), str(READINGS))
     best, median, memory = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     return float(best), float(median), float(memory)
@@ -136,7 +136,7 @@ def measure(options: argparse.Namespace) -> list[report.Measure]:
     try:
         tree = folder / "sys"
         sysfstree.build(tree, options.functions)
-        best, median, memory = reading(tree)
+        best, median, memory = time_reading(tree)
         cpu, waited = asyncio.run(hotplugs(tree, folder, options.events))
     finally:
         shutil.rmtree(folder)

@@ -31,8 +31,8 @@ QUIET_SECONDS = 2.0
 START_SECONDS = 120.0
 
 
-def escaped() -> Json:
-    """Selectors of `<` alone, each of which is six bytes in every answer: 8.4 MB in all."""
+def make_escapes() -> Json:
+    """Return selectors of `<` alone, each of which is six bytes in every answer: 8.4 MB in all."""
     requests, selectors = 5, 32
     expression = f'"{"<" * (STORED_BYTES // requests // selectors)}" != ""'
     way = {"deviceClassName": "any", "selectors": [{"cel": {"expression": expression}}] * selectors}
@@ -43,13 +43,13 @@ def escaped() -> Json:
     }
 
 
-def labelled() -> Json:
-    """Labels with short names, each of which takes a hundred bytes in a program."""
+def make_labels() -> Json:
+    """Return labels with short names, each of which takes a hundred bytes in a program."""
     return {"metadata": {"labels": {f"l{number}": "" for number in range(STORED_BYTES // 12)}}, "spec": {}}
 
 
-def nested() -> Json:
-    """Parameters of as many levels as 10 KiB hold, 32 times, among labels, and null for the empty list."""
+def make_nesting() -> Json:
+    """Return parameters of as many levels as 10 KiB hold, 32 times, among labels, and null for the empty list."""
     # As text, since no encoder in Python goes as deep.
     parameters = msgspec.Raw(b"[" * LEVELS + b"]" * LEVELS)
     config = [{"opaque": {"driver": "any", "parameters": parameters}}] * 32
@@ -57,7 +57,7 @@ def nested() -> Json:
     return {"metadata": {"labels": labels}, "spec": {"devices": {"requests": None, "config": config}}}
 
 
-KINDS = {"escapes": escaped, "labels": labelled, "nested": nested}
+KINDS = {"escapes": make_escapes, "labels": make_labels, "nested": make_nesting}
 
 
 def fill(server: apiserver.ApiServer, body: Json, count: int) -> None:

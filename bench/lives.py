@@ -101,7 +101,7 @@ class Life:
             await asyncio.sleep(max(0.0, until - time.perf_counter()))
             await self.api.request("DELETE", kinds.POD.path(namespace="default", name=name), body=body)
 
-    async def over(self, pods: int) -> None:
+    async def wait_until_over(self, pods: int) -> None:
         """Wait until that many pods are gone, and every device is back."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self.gone < pods or self._there:

@@ -103,8 +103,8 @@ class Relay:
         self._daemon = daemon
         self.times: list[float] = []
 
-    def before(self, moment: float) -> tuple[float, float]:
-        """When the first datagram since the last clearing came, and the last one before that moment."""
+    def find_first_and_last(self, moment: float) -> tuple[float, float]:
+        """Return when the first datagram since the last clearing came, and the last one before that moment."""
         return self.times[0], max(sent for sent in self.times if sent <= moment)
 
     def run(self) -> None:
@@ -356,7 +356,7 @@ async def arrivals(
         await asyncio.to_thread(tree.attach, DEVICES + 1, device(number))
         await load.until_visible(f"device-{number}")
         seen = load.visible[f"device-{number}"]
-        first, last = relay.before(seen)
+        first, last = relay.find_first_and_last(seen)
         took.append(1000 * (seen - last))
         whole.append(1000 * (seen - first))
         await load.drop(number)

@@ -153,8 +153,8 @@ async def daemon(folder: Path, cdi: Path) -> AsyncIterator[str]:
         await process.wait()
 
 
-async def timed(call: Any, request: Any) -> tuple[float, Any]:
-    """The duration of a call in milliseconds, and its answer, in which every claim must be well."""
+async def time_call(call: Any, request: Any) -> tuple[float, Any]:
+    """Return the duration of a call in milliseconds, and its answer, in which every claim must be well."""
     began = time.perf_counter()
     answer = await call(request, timeout=45)
     took = (time.perf_counter() - began) * 1e3
@@ -172,16 +172,16 @@ def check(request: Any, answer: Any) -> None:
 def prepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float:
     """Milliseconds."""
     request = api_pb2.NodePrepareResourcesRequest(claims=claims)
-    return _timed(client, "NodePrepareResources", request, api_pb2.NodePrepareResourcesResponse)
+    return _time_request(client, "NodePrepareResources", request, api_pb2.NodePrepareResourcesResponse)
 
 
 def unprepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float:
     """Milliseconds."""
     request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
-    return _timed(client, "NodeUnprepareResources", request, api_pb2.NodeUnprepareResourcesResponse)
+    return _time_request(client, "NodeUnprepareResources", request, api_pb2.NodeUnprepareResourcesResponse)
 
 
-def _timed(client: socketclient.Client, method: str, request: Any, answer: Any) -> float:
+def _time_request(client: socketclient.Client, method: str, request: Any, answer: Any) -> float:
     began = time.perf_counter()
     response = client.call(f"/{SERVICE}/{method}", request, answer)
     took = (time.perf_counter() - began) * 1e3
@@ -215,10 +215,12 @@ async def by_library(stub: Any, count: int) -> tuple[list[float], list[float]]:
     prepares, nothing = [], []
     for number in range(count):
         names = [claim(number % 16)]
-        took, _ = await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=names))
+        took, _ = await time_call(
+            stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=names)
+        )
         prepares.append(took)
-        await timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=names))
-        took, _ = await timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest())
+        await time_call(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=names))
+        took, _ = await time_call(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest())
         nothing.append(took)
     return prepares, nothing
 
@@ -232,7 +234,7 @@ async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
         began = time.perf_counter()
         answers = await asyncio.gather(
             *(
-                timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=claims))
+                time_call(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=claims))
                 for claims in names
             )
         )
@@ -240,7 +242,7 @@ async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
         each += [took for took, _ in answers]
         await asyncio.gather(
             *(
-                timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=claims))
+                time_call(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=claims))
                 for claims in names
             )
         )

@@ -40,7 +40,7 @@ ZONES, ENDPOINTS = "/redfish/v1/Fabrics/PCIe/Zones", "/redfish/v1/Fabrics/PCIe/E
 PATIENCE_SECONDS = 60.0
 
 
-def described(method: str, *, expand: bool, events: bool) -> Json:
+def build_config(method: str, *, expand: bool, events: bool) -> Json:
     """Return the emulator's configuration."""
     enclosures = [
         {
@@ -111,10 +111,10 @@ def counted() -> Iterator[list[str]]:
         aiohttp.ClientSession._request = send  # type: ignore[method-assign] # noqa: SLF001
 
 
-async def listing(folder: Path, method: str, *, expand: bool, rounds: int) -> list[report.Measure]:
+async def measure_listing(folder: Path, method: str, *, expand: bool, rounds: int) -> list[report.Measure]:
     """Measure the seconds and the requests of a whole listing, with the login before it."""
     seconds, requests = [], 0
-    async with emulator(folder, described(method, expand=expand, events=False)) as url:
+    async with emulator(folder, build_config(method, expand=expand, events=False)) as url:
         for _ in range(rounds):
             with counted() as sent:
                 began = time.perf_counter()
@@ -132,11 +132,11 @@ async def listing(folder: Path, method: str, *, expand: bool, rounds: int) -> li
     ]
 
 
-async def shown(folder: Path, *, events: bool, rounds: int) -> list[report.Measure]:
+async def measure_watch(folder: Path, *, events: bool, rounds: int) -> list[report.Measure]:
     """Measure how long it takes until a watch shows what another client connected."""
     took = []
     async with (
-        emulator(folder, described("zones", expand=True, events=events)) as url,
+        emulator(folder, build_config("zones", expand=True, events=events)) as url,
         aiohttp.ClientSession(
             url, headers={"Authorization": aiohttp.encode_basic_auth("drawbar", "secret")}
         ) as outside,
@@ -173,7 +173,7 @@ async def memory(folder: Path) -> list[report.Measure]:
     """Measure what a Fabric of this size adds to the controller's memory."""
     kubeconfig, log = folder / "drawbar-controller.kubeconfig", folder / "log"
     async with (
-        emulator(folder, described("zones", expand=True, events=True) | {"username": ""}) as url,
+        emulator(folder, build_config("zones", expand=True, events=True) | {"username": ""}) as url,
         apiserver.server(folder, "--service-account", "drawbar:drawbar-controller") as (_, where, token),
         aiohttp.ClientSession() as session,
         client.connecting(config.from_kubeconfig(folder / "admin.kubeconfig")) as admin,
@@ -219,9 +219,9 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
         folder = Path(name)
         for method in ("zones", "composition"):
             for expand in (True, False):
-                measures += await listing(folder, method, expand=expand, rounds=options.rounds)
+                measures += await measure_listing(folder, method, expand=expand, rounds=options.rounds)
         for events in (True, False):
-            measures += await shown(folder, events=events, rounds=2 * options.rounds)
+            measures += await measure_watch(folder, events=events, rounds=2 * options.rounds)
         measures += await memory(folder)
     return measures
 

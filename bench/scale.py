@@ -190,7 +190,7 @@ async def rest(pid: int, is_done: Callable[[], Awaitable[bool]]) -> float:
     raise SystemExit(f"the controller did not come to rest within {PATIENCE_SECONDS:.0f} s")
 
 
-def _done(api: client.Client, options: argparse.Namespace) -> Callable[[], Awaitable[bool]]:
+def _build_done_check(api: client.Client, options: argparse.Namespace) -> Callable[[], Awaitable[bool]]:
     async def is_done() -> bool:
         rack = await api.read(kinds.FABRIC, FABRIC, into=Json)
         slices = await api.list_all(kinds.SLICE, into=Json, fields=f"spec.driver={DRIVER}")
@@ -261,7 +261,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             spec = {"adapter": "grpc", "endpoint": endpoint, "policy": {"limits": limits}}
             rack = {"apiVersion": kinds.FABRIC.api_version, "kind": "Fabric", "metadata": {"name": FABRIC}}
             await admin.create(kinds.FABRIC, rack | {"spec": spec}, into=Json)
-            is_done = _done(admin, options)
+            is_done = _build_done_check(admin, options)
             async with world.controller(kubeconfig, log) as pid:
                 first = await rest(pid, is_done)
                 peak = report.memory(pid)["VmHWM"]

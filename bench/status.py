@@ -52,7 +52,7 @@ def slices(devices: int) -> Iterator[apiserver.Json]:
         }
 
 
-async def timed(kubeconfig: Path, *words: str) -> float:
+async def time_status(kubeconfig: Path, *words: str) -> float:
     """Return the seconds that the program takes."""
     began = time.perf_counter()
     child = await asyncio.create_subprocess_exec(
@@ -88,7 +88,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                 ("one claim", 0.6, (f"claim/{world.claim_name(1)}",)),
                 ("one node", 0.6, (f"node/{scale.node_name(1)}",)),
             ):
-                runs = [await timed(folder / "admin.kubeconfig", *words, *driver) for _ in range(RUNS)]
+                runs = [await time_status(folder / "admin.kubeconfig", *words, *driver) for _ in range(RUNS)]
                 measures.append(report.Measure(f"status: {label}", statistics.median(runs), "s", target))
     return measures
 

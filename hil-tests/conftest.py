@@ -53,14 +53,14 @@ def pytest_collection_modifyitems(config, items):
     if session.LISTING in os.environ:
         # The rest needs no machine of any kind, and so tells nothing about one.
         asking = [item for item in items if {"node", "guest", "lab"} & set(item.fixturenames)]
-        listing = json.dumps([dataclasses.asdict(described(item)) for item in asking])
+        listing = json.dumps([dataclasses.asdict(describe_test(item)) for item in asking])
         Path(os.environ[session.LISTING]).write_text(listing)
     left = []
     for item in items:
         if SITE is None:
             applies = "listed" not in item.fixturenames
         else:
-            (item.stash[CHOSEN],) = choice.choose([described(item)], SITE)
+            (item.stash[CHOSEN],) = choice.choose([describe_test(item)], SITE)
             applies = not item.stash[CHOSEN].reason
         if not applies:
             left.append(item)
@@ -68,8 +68,8 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=left)
 
 
-def described(item):
-    """A collected test, as `field.choice` wants it."""
+def describe_test(item):
+    """Return what `field.choice` wants of a collected test."""
     marker = item.get_closest_marker("hardware")
     needs = dict(marker.kwargs) if marker else {}
     writes, each = needs.pop("writes", False), needs.pop("each", False)

@@ -52,9 +52,9 @@ async def _run(options: argparse.Namespace, site: Path | None) -> int:
 
             return await session.run(site, yes=os.environ.get("HIL_YES") == "1")
         case "all":
-            return await sessions.everything()
+            return await sessions.run_all_tests()
         case _:
-            return await sessions.beside(options.command)
+            return await sessions.run_commands_and_tests(options.command)
 
 
 def _kubernetes(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def assert_apart(cards):
         assert len(card["functions"]) == 1 or PORTS.isdisjoint(card["functions"]), card
 
 
-async def below(guest, port):
+async def read_bus_number(guest, port):
     """Return the number of the bus below a port."""
     (bus,) = await guest.names(f"{DEVICES}/{port}/pci_bus")
     return bus.partition(":")[2]
@@ -48,7 +48,7 @@ async def test_a_slot_whose_address_names_two_ports_shows_two_cards(shown_guest,
     cards, slots = await shown_cards(guest, drawbar)
     assert_apart(cards)
     assert slots["11"]["port"] == "0000:00:10.0"
-    buses = [await below(guest, port) for port in ("0000:00:10.0", "0000:00:10.1")]
+    buses = [await read_bus_number(guest, port) for port in ("0000:00:10.0", "0000:00:10.1")]
     first, second = (cards[f"0000:{bus}:00.0"] for bus in buses)
     assert [(card["deviceClass"], card["slot"], len(card["functions"])) for card in (first, second)] == [
         ("nic", "11", 1),
@@ -62,7 +62,7 @@ async def test_two_hot_plug_ports_of_one_device_are_two_slots(lab, shown_guest, 
     disks = {f"pair-{number}": await plugs.disk(f"disk-{number}") for number in (3, 4)}
     for port, disk in disks.items():
         await plugs.plug(disk, port)
-    buses = [await below(guest, port) for port in ("0000:00:11.0", "0000:00:11.1")]
+    buses = [await read_bus_number(guest, port) for port in ("0000:00:11.0", "0000:00:11.1")]
     for bus in buses:
         await waiting.until(lambda bus=bus: guest.names(f"{DEVICES}/0000:{bus}:00.0/nvme"))
     cards, slots = await shown_cards(guest, drawbar)

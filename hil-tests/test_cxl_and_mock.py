@@ -105,7 +105,7 @@ async def of_the_mock(folder):
         await host.write("bus/cxl/devices/decoder0.0/delete_region", "region0")
         await host.write("bus/pci/drivers/cxl_pci/unbind", CARD)
         await host.write(f"bus/pci/devices/{CARD}/remove", 1)
-        await host.removed(CARD)
+        await host.wait_until_removed(CARD)
     return summary(host.events), shown
 
 

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 DEVICE = "/sys/bus/pci/devices/0000:01:00.0"
 
 
-def reported(watch):
-    """Of each event: action, device, and the serial number of the function as it is, or was last."""
+def parse_events(watch):
+    """Return of each event the action, the device, and the serial number of the function as it is, or was last."""
     events = [json.loads(line) for line in watch.output.splitlines() if line.endswith("}")]
     return [
         (event["action"], event["device"], (event["function"] or {}).get("serial"))
@@ -29,10 +29,10 @@ async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(lab, guest, drawbar)
         await watch.says("Watching", 120)
 
         async def heard():
-            return reported(watch)
+            return parse_events(watch)
 
         for _ in range(2):
-            begun = len(reported(watch))
+            begun = len(parse_events(watch))
             await plugs.plug(disk, "port-1")
             await waiting.until(
                 heard, lambda events, begun=begun: ("add", "ng0n1", disk.serial) in events[begun:]
@@ -47,4 +47,4 @@ async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(lab, guest, drawbar)
                     ("remove", "0000:01:00.0") in [event[:2] for event in events[begun:]]
                 ),
             )
-        assert {serial for _, _, serial in reported(watch)} <= {disk.serial, None}
+        assert {serial for _, _, serial in parse_events(watch)} <= {disk.serial, None}

@@ -62,7 +62,7 @@ async def reachable(guest, path):
         yield
 
 
-def described(guest, folder):
+def write_site(guest, folder):
     """Write the fabric's file, and the file that a user of real hardware writes; return the latter."""
     devices = []
     for name in ("listed", "other"):
@@ -111,7 +111,7 @@ async def site(lab, guest):
     folder = lab.folder / "field"
     folder.mkdir(exist_ok=True)
     async with reachable(guest, folder / "door"):
-        yield described(guest, folder)
+        yield write_site(guest, folder)
 
 
 async def test_the_same_tests_run_on_a_fabric_and_a_node_that_a_file_names(site, guest):

@@ -48,7 +48,7 @@ async def test_a_listed_device_is_attached_and_detached_and_a_failure_is_told(si
         first, second = await plugs.disk("a"), await plugs.disk("b")
         assert (first.name, first.serial, second.serial) == ("a", "S-d1", "S-d2")
         await plugs.plug(first, "port-1")
-        assert await plugs.attached() == ("d1",)
+        assert await plugs.list_attached_devices() == ("d1",)
         problems = preflight.judge(
             site, await adapter.capabilities(), await adapter.hosts(), await adapter.devices()
         )
@@ -59,7 +59,7 @@ async def test_a_listed_device_is_attached_and_detached_and_a_failure_is_told(si
         with pytest.raises(errors.LabError, match="the attach of d2 was refused"):
             await plugs.plug(second, "port-2")
         await plugs.out(first)
-        assert await plugs.attached() == ()
+        assert await plugs.list_attached_devices() == ()
         with pytest.raises(errors.LabError, match="the attach of d2 failed"):
             await plugs.plug(second, "port-2")
 
@@ -89,11 +89,11 @@ async def test_a_node_is_its_files_and_programs_by_a_command_with_a_shell(tmp_pa
             await left.says("up")
             assert lives(left.pid)
 
-    async def ended():
+    async def has_ended():
         return not lives(left.pid)
 
     # With the agent ends what it started, and no process is left to wait for that.
-    await waiting.until(ended)
+    await waiting.until(has_ended)
 
 
 def lives(pid):

@@ -25,8 +25,8 @@ SITE = configuration.parse(json.dumps(GOOD))
 DISK, EXPENDABLE, GPU = SITE.devices
 
 
-def changed(path, value):
-    """GOOD with another value at a path such as node.host; None takes the key away."""
+def encode_changed_site(path, value):
+    """Return GOOD as JSON with another value at a path such as node.host; None takes the key away."""
     content = json.loads(json.dumps(GOOD))
     *above, key = path.split(".")
     place = content
@@ -75,7 +75,7 @@ def test_the_file_becomes_values():
 )
 def test_a_fault_of_the_file_is_one_sentence(path, value, sentence):
     with pytest.raises(configuration.InvalidConfiguration) as caught:
-        configuration.parse(changed(path, value))
+        configuration.parse(encode_changed_site(path, value))
     (reported,) = caught.value.problems
     assert reported.startswith(sentence)
 
@@ -140,8 +140,8 @@ def host(state=contract.PortState.FREE):
     return contract.Host(id="H7", name="w7", ports=(contract.Port(id="p1", state=state, slot_hint="12"),))
 
 
-def seen(**changes):
-    """What the fabric says of the three listed devices, and of one that is not listed."""
+def make_inventory(**changes):
+    """Return what the fabric says of the three listed devices, and of one that is not listed."""
     classes = {"disk-1": "nvme", "disk-2": "nvme", "gpu-1": "gpu", "foreign": "nvme"}
     devices = {
         name: contract.Device(
@@ -155,34 +155,37 @@ def seen(**changes):
     return contract.Inventory(version="1", devices=tuple(devices.values()))
 
 
-def without(device_id):
-    inventory = seen()
+def make_inventory_without(device_id):
+    inventory = make_inventory()
     kept = tuple(device for device in inventory.devices if device.id != device_id)
     return msgspec.structs.replace(inventory, devices=kept)
 
 
-def judged(inventory=None, hosts=None, **capabilities):
+def judge_site(inventory=None, hosts=None, **capabilities):
     hosts = (host(),) if hosts is None else hosts
-    return preflight.judge(SITE, contract.Capabilities(**capabilities), hosts, inventory or seen())
+    return preflight.judge(SITE, contract.Capabilities(**capabilities), hosts, inventory or make_inventory())
 
 
 def test_nothing_speaks_against_free_devices_and_a_free_port():
-    assert judged() == ()
+    assert judge_site() == ()
 
 
 @pytest.mark.parametrize(
     ("problems", "sentence"),
     [
-        (lambda: judged(hosts=()), 'the fabric has no host "H7": set node.host to one of none'),
-        (lambda: judged(hosts=(host(contract.PortState.USED),)), "the host H7 has no free port"),
-        (lambda: judged(without("gpu-1")), 'the fabric has no device "gpu-1"'),
+        (lambda: judge_site(hosts=()), 'the fabric has no host "H7": set node.host to one of none'),
+        (lambda: judge_site(hosts=(host(contract.PortState.USED),)), "the host H7 has no free port"),
+        (lambda: judge_site(make_inventory_without("gpu-1")), 'the fabric has no device "gpu-1"'),
         (
-            lambda: judged(seen(disk_1={"connection": contract.Connection(host_id="H9")})),
+            lambda: judge_site(make_inventory(disk_1={"connection": contract.Connection(host_id="H9")})),
             "disk-1 is attached to H9",
         ),
-        (lambda: judged(seen(gpu_1={"device_class": contract.DeviceClass.NIC})), "gpu-1 is listed as gpu"),
-        (lambda: judged(seen(disk_2={"serial": None})), "disk-2 has no serial number"),
-        (lambda: judged(exact_device=False), "the adapter grpc cannot attach a named device"),
+        (
+            lambda: judge_site(make_inventory(gpu_1={"device_class": contract.DeviceClass.NIC})),
+            "gpu-1 is listed as gpu",
+        ),
+        (lambda: judge_site(make_inventory(disk_2={"serial": None})), "disk-2 has no serial number"),
+        (lambda: judge_site(exact_device=False), "the adapter grpc cannot attach a named device"),
     ],
     ids=["no-host", "no-port", "no-device", "attached", "class", "serial", "by-model"],
 )
@@ -197,7 +200,7 @@ def test_what_would_be_touched_is_said_with_what_is_lost_and_what_is_left_out():
         hardware_test("t.py::mounts", needs={"nvme": 1}, writes=True),
         choice.Test(name="t.py::pulls"),
     ]
-    text = preflight.describe(SITE, choice.choose(tests, SITE), (host(),), seen(), "Linux 6.1")
+    text = preflight.describe(SITE, choice.choose(tests, SITE), (host(),), make_inventory(), "Linux 6.1")
     lines = [line.strip() for line in text.splitlines()]
     assert "host     H7; free ports, any of which may be used: p1 (slot 12)" in lines
     assert (
@@ -251,7 +254,7 @@ async def run(tmp_path, text):
 )
 async def test_a_run_that_cannot_begin_says_why_and_ends_with_2(tmp_path, capsys, change, sentence):
     path, value = change
-    assert await run(tmp_path, changed(path, value)) == session.NOT_RUN
+    assert await run(tmp_path, encode_changed_site(path, value)) == session.NOT_RUN
     reported = capsys.readouterr().err
     assert reported.startswith("error: ") and sentence in reported  # noqa: PT018  (both of one text)
     assert "Traceback" not in reported

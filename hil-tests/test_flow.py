@@ -29,7 +29,7 @@ async def test_a_pod_gets_a_disk_from_the_qemu_fabric_and_gives_it_back(pool, no
     await pool.pod("one")
     pod = await node.cluster.running_pod("one")
     name, attachment = await device_of(pool)
-    done = await node.contained(pod, "head", "-n", "1", "/dev/nvme0n1")
+    done = await node.run_in_container(pod, "head", "-n", "1", "/dev/nvme0n1")
     assert done.output == f"pooled disk {name.rpartition('-')[2]}\n"
     assert attachment["status"]["node"]["kernelDriver"] == "nvme"
     await node.cluster.end_pod("one")

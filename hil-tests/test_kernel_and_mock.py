@@ -60,7 +60,7 @@ async def uevents(guest):
         yield lambda: [json.loads(line) for line in process.output.splitlines()[1:]]
 
 
-async def seen(events, action, name):
+async def wait_for_event(events, action, name):
     """Return once there was such an event."""
 
     async def there():
@@ -73,7 +73,7 @@ async def of_the_kernel(node):
     disk = await node.chassis.disk("disk-k")
     async with uevents(node.guest) as events:
         await node.chassis.plug(disk, "port-1")
-        await seen(events, "add", "ng0n1")
+        await wait_for_event(events, "add", "ng0n1")
         shown = json.loads(
             await node.guest.output(
                 *node.guest.module("lab.kernel_probe", "tree", "/sys/bus/pci/devices/0000:01:00.0/")
@@ -84,7 +84,7 @@ async def of_the_kernel(node):
         await node.guest.write("/sys/bus/pci/devices/0000:01:00.0/remove", "1\n")
         await node.guest.write("/sys/bus/pci/slots/1/power", "0\n")
         await node.chassis.out(disk)
-        await seen(events, "remove", "0000:01:00.0")
+        await wait_for_event(events, "remove", "0000:01:00.0")
         everything = events()
     return everything[:came], everything[came:], shown
 
@@ -97,7 +97,7 @@ def listening(path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         listener.setblocking(False)
-        loop.add_reader(listener, lambda: events.append(decoded(listener.recv(16384))))
+        loop.add_reader(listener, lambda: events.append(decode_event(listener.recv(16384))))
         try:
             yield events
         finally:
@@ -110,16 +110,16 @@ async def of_the_mock(folder):
         device = tree.root / "bus/pci/devices/0000:01:00.0"
         async with tree.reacting():
             await asyncio.to_thread(tree.attach, 1, DISK)
-            await seen(lambda: events, "add", "ng0n1")
+            await wait_for_event(lambda: events, "add", "ng0n1")
             came, shown = len(events), kernel_probe.tree(device.resolve())
             (device / "driver/unbind").write_text("0000:01:00.0\n")
-            await seen(lambda: events, "unbind", "0000:01:00.0")
+            await wait_for_event(lambda: events, "unbind", "0000:01:00.0")
             (device / "remove").write_text("1\n")
-            await seen(lambda: events, "remove", "0000:01:00.0")
+            await wait_for_event(lambda: events, "remove", "0000:01:00.0")
     return events[:came], events[came:], shown
 
 
-def decoded(datagram):
+def decode_event(datagram):
     fields = datagram[datagram.index(b"ACTION=") :].decode().split("\0")
     return dict(field.split("=", 1) for field in fields if "=" in field)
 

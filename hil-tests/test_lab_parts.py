@@ -100,11 +100,11 @@ def test_the_initrd_is_built_once_and_again_for_other_modules(tmp_path):
         (folder / f"{name}.ko").write_bytes(b"\0depends=\0")
     kernel = packages.Kernel(release="6.1", image=folder / "vmlinuz", modules=folder)
     (tmp_path / "busybox").write_bytes(b"static")
-    first = initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4"))
+    first = initrd.ensure_archive(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4"))
     stamp = first.stat().st_mtime_ns
-    assert initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4")) == first
+    assert initrd.ensure_archive(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4")) == first
     assert first.stat().st_mtime_ns == stamp
-    assert initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("overlay",)) != first
+    assert initrd.ensure_archive(tmp_path / "cache", kernel, tmp_path / "busybox", ("overlay",)) != first
     assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith(".")) == []
 
 
@@ -206,10 +206,10 @@ asyncio.run(main())
     with await asyncio.to_thread(start) as process:
         folder = Path(await asyncio.to_thread(lambda: process.stdout.readline().strip()))
 
-        async def started():
+        async def list_children():
             return children_of(process.pid) if exists(folder / "orphan.link") else []
 
-        children = await waiting.until(started)
+        children = await waiting.until(list_children)
         process.send_signal(signal.SIGKILL)
 
     async def alive():
@@ -228,7 +228,7 @@ def children_of(pid):
 
 def test_the_command_line_has_a_native_hot_plug_port_for_each_slot():
     made = machine.Machine(name="w", ports=2, cxl_ports=1)
-    places = machine.Places.below(Path("/f"), Path("/l"), "w")
+    places = machine.Places.from_folders(Path("/f"), Path("/l"), "w")
     kernel = packages.Kernel(release="6.1", image=Path("/k"), modules=Path("/m"))
     words = machine.command(
         made,

@@ -75,14 +75,14 @@ async def test_a_pod_has_the_memory_for_itself_as_a_dax_device_and_it_goes_again
     assert (await node.guest.output("uname", "-r")).startswith("6.12.")
     before = await total(node)
     memory = await node.chassis.memory("memory-d", size_bytes=SIZE, volatile=True)
-    lent = await handover.attached(node, memory, "cxl-1")
+    lent = await handover.attach_device(node, memory, "cxl-1")
     assert await driver(node) == "device_dax"
     assert await total(node) == before, "none of it is the node's"
     await node.cluster.pod("pod-d", lent.name, node=node.name)
     pod = await node.cluster.running_pod("pod-d")
     assert await node.device_nodes(pod) == [f"/dev/{DAX}"]
     python = drawbar.rpartition("/")[0] + "/python"
-    done = await node.contained(pod, python, "-c", USES, f"/dev/{DAX}", str(SIZE))
+    done = await node.run_in_container(pod, python, "-c", USES, f"/dev/{DAX}", str(SIZE))
     assert (done.status, done.output) == (0, "drawn\n"), done.errors
     await node.cluster.end_pod("pod-d")
     await handover.give_back(node, lent)
@@ -93,11 +93,11 @@ async def test_nothing_of_a_pods_data_is_left_in_memory_that_leaves_the_node(new
     node = newer_node
     before = await total(node)
     memory = await node.chassis.memory("memory-e", size_bytes=SIZE, volatile=True)
-    lent = await handover.attached(node, memory, "cxl-1", erase=True)
+    lent = await handover.attach_device(node, memory, "cxl-1", erase=True)
     await node.cluster.pod("pod-e", lent.name, node=node.name)
     pod = await node.cluster.running_pod("pod-e")
     python = drawbar.rpartition("/")[0] + "/python"
-    done = await node.contained(pod, python, "-c", USES, f"/dev/{DAX}", str(SIZE))
+    done = await node.run_in_container(pod, python, "-c", USES, f"/dev/{DAX}", str(SIZE))
     assert (done.status, done.output) == (0, "drawn\n"), done.errors
     assert b"drawn" in await asyncio.to_thread(memory.file.read_bytes)
     await node.cluster.end_pod("pod-e")
@@ -110,7 +110,7 @@ async def test_memory_of_the_node_comes_online_as_movable_and_goes_again(newer_n
     node = newer_node
     before = await total(node)
     memory = await node.chassis.memory("memory-s", size_bytes=SIZE, volatile=True)
-    lent = await handover.attached(node, memory, "cxl-1", memory_mode="system-ram")
+    lent = await handover.attach_device(node, memory, "cxl-1", memory_mode="system-ram")
     assert (await driver(node), await zones(node)) == ("kmem", {"Movable"})
     assert await total(node) == before + SIZE
     numa = (await node.guest.read(f"/sys/bus/dax/devices/{DAX}/target_node")).strip()
@@ -129,7 +129,7 @@ async def test_memory_in_the_wrong_zone_that_the_kernel_uses_is_named_with_the_r
     node = newer_node
     before = await total(node)
     memory = await node.chassis.memory("memory-z", size_bytes=SIZE, volatile=True)
-    lent = await handover.attached(node, memory, "cxl-1", memory_mode="system-ram")
+    lent = await handover.attach_device(node, memory, "cxl-1", memory_mode="system-ram")
     numa = (await node.guest.read(f"/sys/bus/dax/devices/{DAX}/target_node")).strip()
     for name in await persistent.blocks(node.guest):
         await node.guest.write(f"{persistent.MEMORY}/{name}/state", "offline\n")
@@ -139,7 +139,7 @@ async def test_memory_in_the_wrong_zone_that_the_kernel_uses_is_named_with_the_r
     async with node.guest.process(python, "-c", HOLDS, numa) as holder:
         await holder.says("held")
         await handover.ask_back(node, lent)
-        condition = await handover.refused(node, lent, saying="came online in zone Normal")
+        condition = await handover.wait_for_refusal(node, lent, saying="came online in zone Normal")
         assert condition["reason"] == "KernelRefused"
         assert "set auto_online_blocks to online_movable" in condition["message"]
         await holder.signal(signal.SIGKILL)
@@ -187,7 +187,9 @@ async def test_two_devices_are_one_dax_device_whose_stretches_alternate_between_
     pod = await node.cluster.running_pod("pod-duo")
     assert await node.device_nodes(pod) == [f"/dev/{DAX}"], "once, not once for each device"
     python = drawbar.rpartition("/")[0] + "/python"
-    done = await node.contained(pod, python, "-c", FILLS, f"/dev/{DAX}", str(2 * SIZE), str(granularity))
+    done = await node.run_in_container(
+        pod, python, "-c", FILLS, f"/dev/{DAX}", str(2 * SIZE), str(granularity)
+    )
     assert (done.status, done.output) == (0, "drawn\n"), done.errors
     contents = [await asyncio.to_thread(card.file.read_bytes) for card in cards.values()]
     assert sorted({content[:granularity] for content in contents}) == [b"a" * granularity, b"b" * granularity]
@@ -331,7 +333,7 @@ async def of_the_mock(folder):
         await host.write("bus/cxl/devices/decoder0.0/delete_region", "region0")
         await host.write("bus/pci/drivers/cxl_pci/unbind", CARD)
         await host.write(f"bus/pci/devices/{CARD}/remove", 1)
-        await host.removed(CARD)
+        await host.wait_until_removed(CARD)
     return summary(host.events), shown
 
 

@@ -44,7 +44,7 @@ async def functions_of(node):
 async def test_a_card_has_the_functions_of_its_class_before_it_is_visible_and_gives_them_back(newer_node):
     node = newer_node
     card = node.chassis.network("nic-f")
-    lent = await handover.attached(node, card, "port-1", set_up={"virtualFunctions": {"groups": GROUPS}})
+    lent = await handover.attach_device(node, card, "port-1", set_up={"virtualFunctions": {"groups": GROUPS}})
     made = await functions_of(node)
     assert len(made) == 3
     shown = json.loads(await node.guest.output(sys.executable, "-c", SHOWS, await interface(node, OWN)))
@@ -65,7 +65,7 @@ async def test_a_card_that_cannot_have_as_many_fails_with_the_number_that_it_can
     node = newer_node
     card = node.chassis.network("nic-g")
     asked = {"virtualFunctions": {"groups": [{"count": 100}]}}
-    lent = await handover.intended(node, card, "port-1", set_up=asked)
+    lent = await handover.intend_attachment(node, card, "port-1", set_up=asked)
     await handover.connect(node, lent)
     reported = await waiting.until(
         lambda: node.cluster.condition(lent.device, "Visible"),

@@ -27,7 +27,7 @@ async def memdevs(node):
 @pytest.mark.short
 async def test_memory_waits_for_power_is_powered_and_is_kept_while_a_region_stands_on_it(node):
     memory = await node.chassis.memory("memory-a", size_bytes=SIZE)
-    lent = await handover.intended(node, memory, "cxl-1")
+    lent = await handover.intend_attachment(node, memory, "cxl-1")
     await node.chassis.plug(memory, lent.port)
     await waiting.until(lambda: node.slot(SLOT), lambda seen: seen == ("0", "1"))
     assert await memdevs(node) == [], "the kernel leaves it without power"
@@ -39,7 +39,7 @@ async def test_memory_waits_for_power_is_powered_and_is_kept_while_a_region_stan
     assert (await node.guest.read(f"{BUS}/devices/{name}/serial")).strip() == f"{memory.serial:#x}"
     await persistent.make_region(node.guest, SIZE)
     await handover.ask_back(node, lent)
-    await handover.refused(node, lent, saying="region0 holds persistent memory")
+    await handover.wait_for_refusal(node, lent, saying="region0 holds persistent memory")
     assert (await node.guest.read(f"{BUS}/devices/region0/commit")).strip() == "1"
     await persistent.delete_region(node.guest)
     # QEMU takes it out when the slot loses its power, and says nothing.
@@ -48,16 +48,18 @@ async def test_memory_waits_for_power_is_powered_and_is_kept_while_a_region_stan
 
 
 async def test_memory_that_the_system_uses_is_kept_until_it_was_taken_offline_and_given_up(node):
-    lent = await handover.attached(node, await node.chassis.memory("memory-b", size_bytes=2 * SIZE), "cxl-1")
+    lent = await handover.attach_device(
+        node, await node.chassis.memory("memory-b", size_bytes=2 * SIZE), "cxl-1"
+    )
     await persistent.make_region(node.guest, 2 * SIZE)
     await persistent.make_dax(node.guest, 2 * SIZE)
     async with node.guest.process("sh", "-c", "exec 3<> /dev/dax0.0; echo open; sleep 600") as user:
         await user.says("open")
         await handover.ask_back(node, lent)
-        await handover.refused(node, lent, saying=f"held by pid {user.pid} (sh), /dev/dax0.0")
+        await handover.wait_for_refusal(node, lent, saying=f"held by pid {user.pid} (sh), /dev/dax0.0")
         await user.signal(signal.SIGKILL)
         await user.wait()
-    await handover.refused(node, lent, saying="region0 holds persistent memory")
+    await handover.wait_for_refusal(node, lent, saying="region0 holds persistent memory")
     blocks = await persistent.to_system_memory(node.guest)
     await persistent.set_state(node.guest, blocks, "online_movable")
     numa = (await node.guest.read("/sys/bus/dax/devices/dax0.0/target_node")).strip()
@@ -66,7 +68,7 @@ async def test_memory_that_the_system_uses_is_kept_until_it_was_taken_offline_an
     await node.guest.output("dd", "if=/dev/urandom", "of=/mnt/cxl/file", "bs=1M", "count=4")
     content = await node.guest.output("cksum", "/mnt/cxl/file")
     assert await persistent.used_bytes(node.guest, numa) >= 4 << 20
-    await handover.refused(node, lent, saying="region0 holds persistent memory")
+    await handover.wait_for_refusal(node, lent, saying="region0 holds persistent memory")
     assert await persistent.states(node.guest, blocks) == {"online"}
     await persistent.set_state(node.guest, blocks, "offline")
     assert await node.guest.output("cksum", "/mnt/cxl/file") == content, "what is movable was moved"

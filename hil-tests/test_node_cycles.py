@@ -29,7 +29,7 @@ PLACES = (
 
 async def cycles(node, disk, port, count):
     for number in range(count):
-        lent = await handover.attached(node, disk, port, erase=True)
+        lent = await handover.attach_device(node, disk, port, erase=True)
         await write(node, lent, f"what cycle {number} of {port} wrote")
         await handover.give_back(node, lent)
         assert not any(await asyncio.to_thread(disk.file.read_bytes)), f"cycle {number} of {port} left bytes"
@@ -59,8 +59,8 @@ async def memory_kib(node):
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
-async def standing(node):
-    """How many entries there are: files that the daemon has open, by kind, entries in sysfs and in /dev."""
+async def count_entries(node):
+    """Return how many entries there are: files that the daemon has open, by kind, entries in sysfs and in /dev."""
     folder = f"/proc/{node.daemon.pid}/fd"
     listed = await node.guest.output("ls", "-l", folder)
     opened = collections.Counter(
@@ -74,9 +74,9 @@ async def standing(node):
 async def test_nothing_is_left_of_many_attaches_and_releases(node):
     disks = {port: await node.chassis.disk(f"disk-z{port[-1]}") for port in PORTS}
     await everywhere(node, disks, WARM_UP)
-    before, memory = await standing(node), await memory_kib(node)
+    before, memory = await count_entries(node), await memory_kib(node)
     await everywhere(node, disks, -(-CYCLES // len(PORTS)))
-    after = await standing(node)
+    after = await count_entries(node)
     # Threads, and connections to the API server, are pooled: their number goes up and down, but not with the cycles.
     for pooled in ("tasks", "socket"):
         assert after.pop(pooled) <= before.pop(pooled) + len(PORTS)

@@ -45,8 +45,8 @@ async def hooked(node):
     await node.ready()
 
 
-async def connected(node, name, port, *, erase=False, **hooks):
-    """A disk that the fabric attached for a claim with these hooks."""
+async def attach_disk(node, name, port, *, erase=False, **hooks):
+    """Attach a disk for a claim with these hooks; return it, and its device."""
     disk = await node.chassis.disk(name)
     device = cluster.Device(device=disk.name, serial=disk.serial)
     claim = await node.cluster.claim(name, device, node=node.name)
@@ -60,13 +60,13 @@ async def connected(node, name, port, *, erase=False, **hooks):
 async def give_back(node, disk, device):
     await node.cluster.deallocate(disk.name)
     await node.cluster.begin_release(device)
-    await node.cluster.released(device)
+    await node.cluster.wait_until_released(device)
     await node.chassis.out(disk)
     await node.cluster.end_release(device)
 
 
 async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans_it(node, hooked):
-    disk, device = await connected(
+    disk, device = await attach_disk(
         node, "disk-p", "port-1", initialise=("program", 60), cleanUp=("clean", 60)
     )
     await node.cluster.visible(device)
@@ -76,7 +76,7 @@ async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans
     await node.cluster.pod("pod-p", "disk-p", node=node.name)
     pod = await node.cluster.running_pod("pod-p")
     (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
-    done = await node.contained(pod, "dd", f"if={path}", "bs=512", "skip=3", "count=1", "status=none")
+    done = await node.run_in_container(pod, "dd", f"if={path}", "bs=512", "skip=3", "count=1", "status=none")
     assert done.output.startswith(f"for {disk.serial}"), done.errors
     await node.cluster.end_pod("pod-p")
     await give_back(node, disk, device)
@@ -84,7 +84,7 @@ async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans
 
 
 async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node, hooked):
-    disk, device = await connected(node, "disk-q", "port-1", initialise=("stuck", 2))
+    disk, device = await attach_disk(node, "disk-q", "port-1", initialise=("stuck", 2))
     reported = await waiting.until(
         lambda: node.cluster.condition(device, "Visible"),
         lambda condition: condition.get("status") == "False",
@@ -96,7 +96,7 @@ async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node
     await give_back(node, disk, device)
 
 
-async def begun(node, hook, times):
+async def wait_until_begun(node, hook, times):
     """Return once a hook has begun so many times, and the guest's disk has it."""
     await waiting.until(
         lambda: node.guest.output("sh", "-c", f"cat {RUNS} 2>/dev/null || true"),
@@ -110,12 +110,12 @@ async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_
     node, hooked
 ):
     await node.guest.output("rm", "-f", RUNS, GO)
-    disk, device = await connected(
+    disk, device = await attach_disk(
         node, "disk-s", "port-3", erase=True, initialise=("slow-program", 900), cleanUp=("slow-clean", 900)
     )
-    await begun(node, "slow-program", 1)
+    await wait_until_begun(node, "slow-program", 1)
     await node.reset(*hooked)
-    await begun(node, "slow-program", 2)
+    await wait_until_begun(node, "slow-program", 2)
     assert (await node.cluster.condition(device, "Visible")).get("status") != "True"
     await node.guest.write(GO, "")
     await node.cluster.visible(device)
@@ -123,18 +123,18 @@ async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_
     pod = await node.cluster.running_pod("pod-s")
     (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
     write = f"printf secret | dd of={path} bs=512 seek=9 conv=sync,fsync,notrunc status=none"
-    written = await node.contained(pod, "sh", "-c", write)
+    written = await node.run_in_container(pod, "sh", "-c", write)
     assert written.status == 0, written.errors
     await node.cluster.end_pod("pod-s")
     await node.guest.output("rm", GO)
     await node.cluster.deallocate(disk.name)
     await node.cluster.begin_release(device)
-    await begun(node, "slow-clean", 1)
+    await wait_until_begun(node, "slow-clean", 1)
     await node.reset(*hooked)
-    await begun(node, "slow-clean", 2)
+    await wait_until_begun(node, "slow-clean", 2)
     assert (await node.cluster.condition(device, "Released")).get("status") != "True"
     await node.guest.write(GO, "")
-    await node.cluster.released(device)
+    await node.cluster.wait_until_released(device)
     await node.chassis.out(disk)
     await node.cluster.end_release(device)
     assert b"secret" not in await asyncio.to_thread(disk.file.read_bytes)

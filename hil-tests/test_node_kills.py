@@ -48,7 +48,7 @@ async def holding(node, *command):
 
 
 async def lend(node, name):
-    return await handover.attached(node, await node.chassis.disk(name), "port-1")
+    return await handover.attach_device(node, await node.chassis.disk(name), "port-1")
 
 
 async def given_back(node, lent):
@@ -57,7 +57,7 @@ async def given_back(node, lent):
 
 
 async def test_killed_before_the_attach_it_finds_the_disk_that_came_meanwhile(node, daemon):
-    lent = await handover.intended(node, await node.chassis.disk("killed-a"), "port-1")
+    lent = await handover.intend_attachment(node, await node.chassis.disk("killed-a"), "port-1")
     assert await daemon.end() == -signal.SIGKILL
     await handover.connect(node, lent)
     await daemon.start(*FLAGS)
@@ -66,7 +66,7 @@ async def test_killed_before_the_attach_it_finds_the_disk_that_came_meanwhile(no
 
 
 async def test_killed_while_it_powers_a_slot_the_device_becomes_visible(node, daemon):
-    lent = await handover.intended(node, await node.chassis.memory("killed-b"), "cxl-1")
+    lent = await handover.intend_attachment(node, await node.chassis.memory("killed-b"), "cxl-1")
     async with daemon.killed("waits", "pciehp_sysfs_enable_slot"):
         await handover.connect(node, lent)
     await daemon.start(*FLAGS)
@@ -77,7 +77,7 @@ async def test_killed_while_it_powers_a_slot_the_device_becomes_visible(node, da
 
 
 async def test_killed_while_a_driver_is_bound_the_disk_becomes_visible(node, daemon):
-    lent = await handover.intended(node, await node.chassis.disk("killed-c"), "port-1")
+    lent = await handover.intend_attachment(node, await node.chassis.disk("killed-c"), "port-1")
     # So that it is the daemon that asks for the driver.
     await node.guest.write("/sys/bus/pci/drivers_autoprobe", "0\n")
     try:
@@ -118,7 +118,7 @@ async def test_killed_while_it_prepares_a_claim_the_pod_has_its_disk(node, daemo
         await node.cluster.pod("pod-kf", lent.name, node=node.name)
     await daemon.start(*FLAGS)
     pod = await node.cluster.running_pod("pod-kf")
-    done = await node.contained(pod, "head", "-n", "1", "/dev/nvme0n1")
+    done = await node.run_in_container(pod, "head", "-n", "1", "/dev/nvme0n1")
     assert done.output == f"this is {lent.name}\n"
     await node.cluster.end_pod("pod-kf")
     # A draft that no process finished is hidden from runtimes, and goes when it is old.
@@ -138,9 +138,9 @@ async def test_killed_while_a_container_uses_a_disk_it_is_released_after_its_use
         await daemon.end()
         await node.cluster.begin_release(lent.device)
         await daemon.start(*FLAGS)
-        await handover.refused(node, lent, saying="the kubelet has the device prepared")
+        await handover.wait_for_refusal(node, lent, saying="the kubelet has the device prepared")
         await node.cluster.end_pod("pod-kg")
-        await handover.refused(node, lent, saying="held by pid")
+        await handover.wait_for_refusal(node, lent, saying="held by pid")
         assert await node.guest.leads_to(f"{DEVICE}/driver") is not None
     await node.cluster.deallocate(lent.name)
     await handover.take_back(node, lent)
@@ -151,7 +151,7 @@ async def test_killed_while_it_waits_for_users_it_sees_that_they_are_gone(node, 
     lent = await lend(node, "killed-h")
     async with holding(node):
         await handover.ask_back(node, lent)
-        await handover.refused(node, lent, saying="held by pid")
+        await handover.wait_for_refusal(node, lent, saying="held by pid")
         await daemon.end()
     await daemon.start(*FLAGS)
     await handover.take_back(node, lent)

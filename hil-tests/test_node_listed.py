@@ -24,8 +24,8 @@ async def test_a_listed_device_is_attached_prepared_for_a_pod_and_released(node,
     assert await node.cdi_files() == []
     await node.cluster.deallocate(card.name)
     await node.cluster.begin_release(device)
-    await node.cluster.released(device)
+    await node.cluster.wait_until_released(device)
     assert seen["pciAddress"] not in await node.guest.names("/sys/bus/pci/devices")
     await node.chassis.out(card)
     await node.cluster.end_release(device)
-    assert await node.chassis.attached() == ()
+    assert await node.chassis.list_attached_devices() == ()

@@ -12,14 +12,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 NAMESPACE = re.compile(r"/dev/nvme\d+n\d+")
 
 
-def described(disk):
+def make_device(disk):
     return cluster.Device(device=disk.name, serial=disk.serial)
 
 
 async def attach(node, name, port, *, disk=None, erase=False):
     """A disk that is plugged in for a claim of its name, and visible; disk, device, and what the node says of it."""
     disk = disk or await node.chassis.disk(name)
-    device = described(disk)
+    device = make_device(disk)
     claim = await node.cluster.claim(name, device, node=node.name)
     await node.cluster.intend(claim, device, node=node.name, erase=erase)
     await node.chassis.plug(disk, port)
@@ -31,7 +31,7 @@ async def give_back(node, disk, device):
     """The node lets go of a disk first, then the fabric takes it."""
     await node.cluster.deallocate(disk.name)
     await node.cluster.begin_release(device)
-    await node.cluster.released(device)
+    await node.cluster.wait_until_released(device)
     await node.chassis.out(disk)
     await node.cluster.end_release(device)
 
@@ -39,7 +39,7 @@ async def give_back(node, disk, device):
 async def reads(node, pod, disk):
     """The container reads of its disk what the node reads: in the lab, what the lab wrote."""
     (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
-    done = await node.contained(pod, "head", "-c", "512", path)
+    done = await node.run_in_container(pod, "head", "-c", "512", path)
     assert (done.status, done.output) == (0, await node.guest.output("head", "-c", "512", path)), done.errors
     assert done.output.startswith(f"this is {disk.name}\n" if disk.file.is_file() else "")
 
@@ -53,7 +53,9 @@ async def test_a_disk_is_attached_read_through_its_cdi_device_and_released(node)
     await node.cluster.pod("pod-a", "disk-a", node=node.name)
     pod = await node.cluster.running_pod("pod-a")
     await reads(node, pod, disk)
-    assert (await node.contained(pod, "ls", "/dev/vda")).status != 0, "what the claim has not is not there"
+    assert (await node.run_in_container(pod, "ls", "/dev/vda")).status != 0, (
+        "what the claim has not is not there"
+    )
     await node.cluster.end_pod("pod-a")
     assert await node.cdi_files() == []
     await give_back(node, disk, device)
@@ -68,10 +70,10 @@ async def test_the_next_pod_reads_nothing_of_the_last_one(node):
     pod = await node.cluster.running_pod("pod-g")
     (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
     write = f"printf %s 'a secret of pod-g' | dd of={path} bs=512 seek=9 conv=sync,fsync,notrunc status=none"
-    done = await node.contained(pod, "sh", "-c", write)
+    done = await node.run_in_container(pod, "sh", "-c", write)
     assert done.status == 0, done.errors
     read = ("dd", f"if={path}", "bs=512", "skip=9", "count=1", "status=none")
-    assert (await node.contained(pod, *read)).output.startswith("a secret of pod-g")
+    assert (await node.run_in_container(pod, *read)).output.startswith("a secret of pod-g")
     await node.cluster.end_pod("pod-g")
     await give_back(node, disk, device)
     disk, device, _ = await attach(node, "disk-g", "port-1", disk=disk, erase=True)
@@ -79,7 +81,9 @@ async def test_the_next_pod_reads_nothing_of_the_last_one(node):
     pod = await node.cluster.running_pod("pod-h")
     (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
     # Whatever an erase leaves of a disk, zeros or ones, it is the same in every byte.
-    done = await node.contained(pod, "sh", "-c", f"head -c 1048576 {path} | tr -d '\\000\\377' | wc -c")
+    done = await node.run_in_container(
+        pod, "sh", "-c", f"head -c 1048576 {path} | tr -d '\\000\\377' | wc -c"
+    )
     assert (done.status, done.output.strip()) == (0, "0"), done.errors
     await node.cluster.end_pod("pod-h")
     await give_back(node, disk, device)
@@ -142,7 +146,7 @@ async def test_a_disk_that_is_mounted_is_not_taken_away(node):
     assert f"mounted at {place}" in reported["message"]
     assert await node.slot(seen["slot"]) == ("1", "1")
     await node.guest.output("umount", place)
-    await node.cluster.released(device)
+    await node.cluster.wait_until_released(device)
     await node.chassis.out(disk)
     await node.cluster.end_release(device)
 

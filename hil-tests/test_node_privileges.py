@@ -60,12 +60,12 @@ EVERYTHING = {"config": True, "buffer": True, "openers": True}
 LOST = {"SYS_ADMIN": "config", "NET_ADMIN": "buffer", "SYS_PTRACE": "openers", "DAC_READ_SEARCH": "openers"}
 
 
-def limited(*names):
+def build_limited_command(*names):
     return LIMITED, json.dumps([BITS[name] for name in names])
 
 
 async def probe(node, *names):
-    done = await node.guest.run(*limited(*names), sys.executable, "-c", PROBE)
+    done = await node.guest.run(*build_limited_command(*names), sys.executable, "-c", PROBE)
     assert done.status == 0, done.errors
     return json.loads(done.output)
 
@@ -75,10 +75,10 @@ async def test_a_daemon_with_four_capabilities_lends_a_disk_sees_its_user_and_ta
     await node.guest.write(LIMITED, WRAPPER, mode=0o755)
     await node.end_daemon()
     program, arguments = node.layout.program, node.arguments()
-    async with node.guest.process(*limited(*BITS), program, *arguments) as daemon:
+    async with node.guest.process(*build_limited_command(*BITS), program, *arguments) as daemon:
         await daemon.says("the kubelet registered the driver", 480)
         assert "is missing" not in daemon.errors
-        lent = await handover.attached(node, await node.chassis.disk("limited"), "port-1")
+        lent = await handover.attach_device(node, await node.chassis.disk("limited"), "port-1")
         async with node.guest.process(sys.executable, "-c", HOLDER) as holder:
             await holder.says("open")
             assert await probe(node, *BITS) == EVERYTHING
@@ -86,7 +86,7 @@ async def test_a_daemon_with_four_capabilities_lends_a_disk_sees_its_user_and_ta
                 rest = [bit for bit in BITS if bit != name]
                 assert await probe(node, *rest) == EVERYTHING | {what: False}, name
             await handover.ask_back(node, lent)
-            condition = await handover.refused(node, lent, saying="held by pid")
+            condition = await handover.wait_for_refusal(node, lent, saying="held by pid")
             assert "(sleep), /dev/nvme0n1" in condition["message"]
             await holder.signal(signal.SIGKILL)
             await holder.wait()

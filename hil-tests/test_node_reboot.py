@@ -26,10 +26,12 @@ async def test_after_a_reset_the_claim_has_its_disk_again(node):
     await waiting.until(node.cdi_files)
     pod = await node.cluster.running_pod("pod-r")
     read = ("head", "-n", "1", "/dev/nvme0n1")
-    await waiting.until(lambda: node.contained(pod, *read), lambda done: done.output == "this is disk-r\n")
+    await waiting.until(
+        lambda: node.run_in_container(pod, *read), lambda done: done.output == "this is disk-r\n"
+    )
     await node.cluster.end_pod("pod-r")
     await node.cluster.deallocate("disk-r")
     await node.cluster.begin_release(device)
-    await node.cluster.released(device)
+    await node.cluster.wait_until_released(device)
     await node.chassis.out(disk)
     await node.cluster.end_release(device)

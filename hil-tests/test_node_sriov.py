@@ -17,7 +17,9 @@ async def functions(node):
 
 
 async def test_a_device_whose_virtual_function_is_in_use_is_kept_and_then_given_back_with_all_of_them(node):
-    lent = await handover.attached(node, node.chassis.controller("disk-v", functions=FUNCTIONS), "port-2")
+    lent = await handover.attach_device(
+        node, node.chassis.controller("disk-v", functions=FUNCTIONS), "port-2"
+    )
     await node.guest.write(f"{DEVICES}/{OWN}/sriov_numvfs", f"{FUNCTIONS}\n")
     assert await functions(node) == [OWN, FIRST, "0000:02:00.2"]
     with pytest.raises(errors.GuestFailure, match="Errno 16"):
@@ -28,7 +30,7 @@ async def test_a_device_whose_virtual_function_is_in_use_is_kept_and_then_given_
     async with node.guest.process("sh", "-c", "exec 3< /dev/nvme1; echo open; sleep 600") as user:
         await user.says("open")
         await handover.ask_back(node, lent)
-        reported = await handover.refused(node, lent, saying="/dev/nvme1")
+        reported = await handover.wait_for_refusal(node, lent, saying="/dev/nvme1")
         assert f"held by pid {user.pid}" in reported["message"]
         assert (await node.guest.read(f"{DEVICES}/{OWN}/sriov_numvfs")).strip() == str(FUNCTIONS)
         await user.signal(signal.SIGKILL)

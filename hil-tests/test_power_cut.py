@@ -19,11 +19,13 @@ async def test_after_a_power_cut_a_machine_has_its_disk_and_what_was_in_its_port
         await waiting.until(lambda: first.names("/sys/class/nvme"))
         await first.write(KEPT, "kept")
         await first.output("sync")
-        there = await chassis.plugged(first)
+        there = await chassis.build_disk_arguments(first)
         await first.cut_power()
     async with lab.guest(made, plugged=there) as second:
         assert second.boot_id != first.boot_id
         assert await second.read(KEPT) == "kept"
         await waiting.until(lambda: second.names("/sys/class/nvme"))
         assert await second.output("head", "-n", "1", "/dev/nvme0n1") == "this is disk-p\n"
-        assert await chassis.plugged(second) == there, "the same disk and the same note in the same port"
+        assert await chassis.build_disk_arguments(second) == there, (
+            "the same disk and the same note in the same port"
+        )

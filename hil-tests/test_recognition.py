@@ -40,8 +40,8 @@ async def cards(node):
     return sorted(name for name, model in models.items() if model.strip() == "0x1110")
 
 
-async def given(pool, *pods):
-    """Of each attached device the report of its node, once all pods run."""
+async def wait_for_reports(pool, *pods):
+    """Return of each attached device the report of its node, once all pods run."""
     for pod in pods:
         await pool.cluster.running_pod(pod, seconds=120)
     attached = await pool.attachments()
@@ -57,9 +57,9 @@ async def end(pool, node, *pods):
 
 async def test_twins_that_are_attached_one_after_the_other_are_each_known_by_arrival(pool, node):
     await pool.pod("first", device_class="accelerator")
-    before = await given(pool, "first")
+    before = await wait_for_reports(pool, "first")
     await pool.pod("second", device_class="accelerator")
-    reports = await given(pool, "first", "second")
+    reports = await wait_for_reports(pool, "first", "second")
     assert sorted(reports) == ["twin-0", "twin-1"]
     for name, report in reports.items():
         assert report["recognisedBy"]["kind"] == "sole-arrival"
@@ -82,7 +82,7 @@ async def test_twins_that_are_asked_for_at_once_are_attached_one_after_the_other
 
     await waiting.until(reasons, lambda shown: "AttachQueued" in shown)
     assert len(await cards(node)) <= 1
-    reports = await given(pool, "third", "fourth")
+    reports = await wait_for_reports(pool, "third", "fourth")
     assert sorted(reports) == ["twin-0", "twin-1"]
     for name, report in reports.items():
         assert report["recognisedBy"]["kind"] == "sole-arrival"
@@ -92,7 +92,7 @@ async def test_twins_that_are_asked_for_at_once_are_attached_one_after_the_other
 
 async def test_twins_that_arrive_at_once_are_not_recognised(node):
     twins = {f"port-{number}": await node.chassis.accelerator(f"alike-{number}") for number in (1, 2)}
-    lent = [await handover.intended(node, card, port) for port, card in twins.items()]
+    lent = [await handover.intend_attachment(node, card, port) for port, card in twins.items()]
     for each in lent:
         await waiting.until(
             lambda each=each: node.cluster.attachment(each.device),
@@ -112,7 +112,7 @@ async def test_twins_that_arrive_at_once_are_not_recognised(node):
     assert await cards(node) == ["0000:01:00.0", "0000:02:00.0"]
     for each in lent:
         await handover.ask_back(node, each)
-        await node.cluster.released(each.device)
+        await node.cluster.wait_until_released(each.device)
         await node.chassis.pull(each.card)
         await node.cluster.end_release(each.device)
     assert await cards(node) == []

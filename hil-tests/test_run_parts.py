@@ -119,7 +119,7 @@ async def test_a_lab_that_cannot_be_had_is_said_last_and_fails_nothing(host, mon
     for name, value in host.environment(uid=1000).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("DRAWBAR_HIL", raising=False)
-    assert await sessions.beside(["true"], ["--version"], folder=host.folder) == 0
+    assert await sessions.run_commands_and_tests(["true"], ["--version"], folder=host.folder) == 0
     reported = capfd.readouterr().err.splitlines()
     assert reported[-1].startswith("+--")
     box = reported[max(number for number, line in enumerate(reported[:-1]) if line.startswith("+--")) :]
@@ -130,7 +130,7 @@ async def test_a_lab_that_cannot_be_had_is_said_last_and_fails_nothing(host, mon
 
 async def test_a_lab_that_fails_is_the_status_and_shows_its_output(monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("DRAWBAR_HIL", "off")
-    assert await sessions.beside(["true"], ["nowhere"], folder=tmp_path) == 4
+    assert await sessions.run_commands_and_tests(["true"], ["nowhere"], folder=tmp_path) == 4
     reported = capfd.readouterr().err
     assert "ended with status 4" in reported
     assert "file or directory not found: nowhere" in reported
@@ -159,7 +159,9 @@ async def test_a_command_that_fails_ends_the_lab_and_what_follows(monkeypatch, t
     waiting.write_text("import time\ndef test_it():\n    time.sleep(300)\n")
     # Where the lab's pytest gets so far before it is ended, it would leave what it compiled.
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    status = await sessions.beside(["false", f"touch {tmp_path / 'never'}"], [str(waiting)], folder=tmp_path)
+    status = await sessions.run_commands_and_tests(
+        ["false", f"touch {tmp_path / 'never'}"], [str(waiting)], folder=tmp_path
+    )
     assert status == 1
     assert names(tmp_path) == ["test_waiting.py"], "neither the second command's file nor the lab's"
 

@@ -30,7 +30,7 @@ async def test_the_only_disk_goes_from_one_node_to_another_without_what_was_writ
     await pool.pod("pod-here", node=node.name)
     pod = await pool.cluster.running_pod("pod-here")
     script = f"printf '{MARK}\\n' | dd of=/dev/nvme0n1 conv=notrunc,fsync status=none"
-    done = await node.contained(pod, "sh", "-c", script)
+    done = await node.run_in_container(pod, "sh", "-c", script)
     assert done.status == 0, done.errors
     assert await other.guest.names("/sys/class/nvme") == []
     # The second pod waits for the disk that the first one has.
@@ -39,7 +39,7 @@ async def test_the_only_disk_goes_from_one_node_to_another_without_what_was_writ
     pod = await pool.cluster.running_pod("pod-there")
     assert pod["spec"]["nodeName"] == other.name
     assert await node.guest.names("/sys/class/nvme") == []
-    done = await other.contained(pod, "head", "-c", "4096", "/dev/nvme0n1")
+    done = await other.run_in_container(pod, "head", "-c", "4096", "/dev/nvme0n1")
     assert set(done.output) == {"\0"}
     await other.cluster.end_pod("pod-there")
     await waiting.until(pool.attachments, lambda attachments: not attachments)

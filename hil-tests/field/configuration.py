@@ -135,7 +135,7 @@ def parse(text: str) -> Site:
         detach_seconds=whole.seconds("detachSeconds", WAIT_SECONDS),
     )
     whole.nothing_else()
-    problems += _repeated(site.devices)
+    problems += _find_repeated_devices(site.devices)
     if problems:
         raise InvalidConfiguration(problems)
     return site
@@ -176,7 +176,7 @@ def _device(table: reading.Table) -> Device:
     return made
 
 
-def _repeated(devices: Sequence[Device]) -> list[str]:
+def _find_repeated_devices(devices: Sequence[Device]) -> list[str]:
     ids = [device.id for device in devices if device.id]
     return [
         f'the device "{device_id}" is listed twice'

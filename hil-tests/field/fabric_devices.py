@@ -67,15 +67,15 @@ class FabricDevices:
 
     def card(self, name: str) -> Card:
         """The next device that the test was given, of any class."""
-        listed = self._taken(name, "")
+        listed = self._take_device(name, "")
         return Card(name=name, serial=self._serials[listed.id], device_class=listed.device_class)
 
     async def disk(self, name: str) -> chassis.Disk:
         """The next NVMe disk that the test was given; there is no file of its content."""
-        listed = self._taken(name, "nvme")
+        listed = self._take_device(name, "nvme")
         return chassis.Disk(name=name, serial=self._serials[listed.id], file=Path())
 
-    def _taken(self, name: str, device_class: str) -> configuration.Device:
+    def _take_device(self, name: str, device_class: str) -> configuration.Device:
         listed = self._assigned.take(device_class)
         self._ids[name] = listed.id
         return listed
@@ -119,10 +119,12 @@ class FabricDevices:
                 host_prepared=True,
             )
         )
-        await waiting.until(self.attached, lambda there: device_id not in there, self._site.detach_seconds)
+        await waiting.until(
+            self.list_attached_devices, lambda there: device_id not in there, self._site.detach_seconds
+        )
 
-    async def attached(self) -> tuple[str, ...]:
-        """The listed devices that the site's host has, by the fabric's names."""
+    async def list_attached_devices(self) -> tuple[str, ...]:
+        """Return the listed devices that the site's host has, by the fabric's names."""
         inventory = await self._adapter.devices()
         connections = {
             listed.id: device.connection

@@ -95,11 +95,11 @@ async def connected(about: configuration.Node, log: Path) -> AsyncIterator[Node]
                 assert process.stdin is not None
                 process.stdin.close()
         finally:
-            await _stopped(process)
+            await _stop_agent(process)
 
 
-async def _stopped(process: asyncio.subprocess.Process) -> None:
-    """The end of its input is the agent's end; whoever does not take the hint is killed."""
+async def _stop_agent(process: asyncio.subprocess.Process) -> None:
+    """Wait for the agent, whose end is the end of its input; kill one that does not take the hint."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS):
             await process.wait()

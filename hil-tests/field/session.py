@@ -119,7 +119,7 @@ async def run(path: Path, *, yes: bool) -> int:
         site = read(path)
         with tempfile.TemporaryDirectory(prefix="drawbar-hil-") as name:
             seen = await look(site, Path(name) / "node.log")
-            tests = await _listed(path, Path(name) / "tests.json")
+            tests = await _collect_tests(path, Path(name) / "tests.json")
     except configuration.InvalidConfiguration as error:
         sys.stderr.write("".join(f"error: {path}: {problem}\n" for problem in error.problems))
         return NOT_RUN
@@ -132,33 +132,33 @@ async def run(path: Path, *, yes: bool) -> int:
     if not any(not made.reason for made in choices):
         sys.stderr.write(f"error: {path}: no test applies to the listed devices\n")
         return NOT_RUN
-    if not yes and not await asyncio.to_thread(_agreed):
+    if not yes and not await asyncio.to_thread(_ask_for_consent):
         sys.stderr.write(
             "error: not confirmed with yes, so nothing was touched; HIL_YES=1 confirms it for machines\n"
         )
         return NOT_RUN
     # After a failure the devices may be anywhere, so nothing further is tried with them.
-    return await sessions.pytest(["-x", "hil-tests", *_chosen()], {SITE: str(path)})
+    return await sessions.pytest(["-x", "hil-tests", *_read_pytest_arguments()], {SITE: str(path)})
 
 
-def _chosen() -> list[str]:
-    """What the caller wants of pytest, such as `-k listed`."""
+def _read_pytest_arguments() -> list[str]:
+    """Return what the caller wants of pytest, such as `-k listed`."""
     return shlex.split(os.environ.get("HIL_ARGS", ""))
 
 
-def _agreed() -> bool:
+def _ask_for_consent() -> bool:
     sys.stdout.write(QUESTION)
     sys.stdout.flush()
     return sys.stdin.readline().strip() == "yes"
 
 
-async def _listed(path: Path, listing: Path) -> list[choice.Test]:
-    """The tests, as pytest collects them."""
+async def _collect_tests(path: Path, listing: Path) -> list[choice.Test]:
+    """Return the tests, as pytest collects them."""
     environment = {LISTING: str(listing), SITE: str(path)}
     log = listing.with_suffix(".log")
     with log.open("wb") as output:
         status = await sessions.pytest(
-            ["--collect-only", "hil-tests", *_chosen()], environment, output=output
+            ["--collect-only", "hil-tests", *_read_pytest_arguments()], environment, output=output
         )
     if status != 0:
         reported = await asyncio.to_thread(log.read_text, errors="replace")

@@ -75,9 +75,9 @@ async def _give_back(
             await made.cluster.deallocate(claim["metadata"]["name"])
         for attachment in (await api.list_all(kinds.ATTACHMENT, into=dict)).items:
             await _release(made.cluster, attachment["metadata"]["name"], site.detach_seconds)
-        for device_id in await plugs.attached():
+        for device_id in await plugs.list_attached_devices():
             await plugs.detach(device_id)
-    if left := await plugs.attached():
+    if left := await plugs.list_attached_devices():
         raise errors.LabError(
             f"still attached to {site.node.host}: {', '.join(left)}; power the slots off on {site.node.name}, and "
             "detach them by the fabric manager"
@@ -88,11 +88,11 @@ async def _release(belongs: cluster.Cluster, name: str, seconds: float) -> None:
     with contextlib.suppress(kube_errors.NotFound):
         await belongs.api.delete(kinds.ATTACHMENT, name)
 
-    async def released() -> bool:
+    async def is_released() -> bool:
         attachment = await belongs.read(kinds.ATTACHMENT, name) or {}
         conditions = attachment.get("status", {}).get("conditions", ())
         return not attachment or any(
             condition["type"] == "Released" and condition["status"] == "True" for condition in conditions
         )
 
-    await waiting.until(released, seconds=seconds)
+    await waiting.until(is_released, seconds=seconds)

@@ -98,10 +98,10 @@ class Agent:
                 os.killpg(process.pid, signal.SIGKILL)
 
     async def _connect(self, request: dict[str, Any], stream: link.Stream) -> None:
-        await link.relay(stream, *await _dialled(request))
+        await link.relay(stream, *await _dial_service(request))
 
     async def _listen(self, request: dict[str, Any], stream: link.Stream) -> None:
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def forward_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             assert self.host is not None
             try:
                 onwards = await self.host.open({"to": request["service"]})
@@ -111,15 +111,15 @@ class Agent:
             await link.relay(onwards, reader, writer)
 
         if "port" in request:
-            server = await asyncio.start_server(accepted, "127.0.0.1", request["port"])
+            server = await asyncio.start_server(forward_connection, "127.0.0.1", request["port"])
         else:
-            server = await asyncio.start_unix_server(accepted, request["path"])
+            server = await asyncio.start_unix_server(forward_connection, request["path"])
         async with server:
             await stream.send(b"listening")
             await stream.receive()  # until the host ends it
 
 
-async def _dialled(request: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _dial_service(request: dict[str, Any]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if "port" in request:
         return await asyncio.open_connection("127.0.0.1", request["port"])
     return await asyncio.open_unix_connection(request["path"])

@@ -186,7 +186,7 @@ class Chassis:
         Raises:
             errors.GuestSilent: the guest does not let go of it.
         """
-        if not await self.plugged(device):
+        if not await self.is_plugged(device):
             return
         try:
             await self.press(device)
@@ -202,20 +202,20 @@ class Chassis:
             errors.GuestSilent: it is still in.
         """
         try:
-            await waiting.until(lambda: self.plugged(device), lambda there: not there, seconds)
+            await waiting.until(lambda: self.is_plugged(device), lambda there: not there, seconds)
         except AssertionError as error:
             raise errors.GuestSilent(
                 f"the guest did not let go of {device.name} within {seconds:.0f} s"
             ) from error
 
-    async def plugged(self, device: Card) -> bool:
-        """Whether QEMU has it in a port."""
+    async def is_plugged(self, device: Card) -> bool:
+        """Return whether QEMU has it in a port."""
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         return any(entry["name"] == device.name for entry in there)
 
 
-async def plugged(host: guest.Guest) -> list[str]:
-    """The disks in a guest's ports as arguments for QEMU, with the notes beside them: so the guest may be switched on again.
+async def build_disk_arguments(host: guest.Guest) -> list[str]:
+    """Return the disks in a guest's ports, and the notes beside them, as arguments of QEMU: it may be switched on again.
 
     Raises:
         errors.MonitorRefusal: something in a port is no NVMe disk.

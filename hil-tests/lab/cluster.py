@@ -251,7 +251,7 @@ class Cluster:
         """Ask for the detach."""
         await self.api.delete(kinds.ATTACHMENT, device.attachment)
 
-    async def released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
+    async def wait_until_released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
         """Return when the node has let go of it."""
         await waiting.until(
             lambda: self.condition(device, "Released"),

@@ -52,7 +52,7 @@ def archive(entries: Iterable[Entry]) -> bytes:
     """The archive, of all entries in their order. Owners are 0, times are 0, inodes are counted."""
     packed = [_member(number, entry) for number, entry in enumerate(entries, start=1)]
     packed.append(_member(0, Entry(name=_TRAILER, mode=0)))
-    return _padded(b"".join(packed), 512)
+    return _pad_data(b"".join(packed), 512)
 
 
 def _member(inode: int, entry: Entry) -> bytes:
@@ -73,8 +73,8 @@ def _member(inode: int, entry: Entry) -> bytes:
         0,  # checksum, of another format
     )
     header = _MAGIC + b"".join(b"%08X" % field for field in fields)
-    return _padded(header + name, 4) + _padded(entry.content, 4)
+    return _pad_data(header + name, 4) + _pad_data(entry.content, 4)
 
 
-def _padded(data: bytes, unit: int) -> bytes:
+def _pad_data(data: bytes, unit: int) -> bytes:
     return data + bytes(-len(data) % unit)

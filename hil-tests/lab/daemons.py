@@ -41,10 +41,10 @@ class Daemons:
     async def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """End it; return its status."""
         await self._node.guest.output("/bin/kill", f"-{int(number)}", str(self.pid))
-        return await self.ended()
+        return await self.wait_for_exit()
 
-    async def ended(self) -> int:
-        """Its status, once it has ended."""
+    async def wait_for_exit(self) -> int:
+        """Wait until it has ended; return its status."""
 
         async def status() -> int | None:
             mine = (record for record in self._records() if record.get("pid") == self.pid)
@@ -63,7 +63,7 @@ class Daemons:
             await killer.says("set")
             yield
             assert (await killer.wait()).output == "set\ncaught\n"
-        assert await self.ended() == -signal.SIGKILL
+        assert await self.wait_for_exit() == -signal.SIGKILL
 
     async def _read_log(self) -> str:
         return self._forkserver.errors[self._begun :]

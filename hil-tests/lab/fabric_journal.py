@@ -37,9 +37,9 @@ class _Scribe:
     async def follow(self, events: AsyncIterator[contract.WatchEvent]) -> None:
         async for event in events:
             if isinstance(event, contract.OperationChanged):
-                self._changed(event.operation)
+                self._note_operation(event.operation)
 
-    def _changed(self, operation: contract.Operation) -> None:
+    def _note_operation(self, operation: contract.Operation) -> None:
         if operation.id not in self._begun:
             self._begun.add(operation.id)
             self._write("started", operation, None)

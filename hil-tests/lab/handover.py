@@ -1,6 +1,6 @@
 """One device from its claim to its return, as scheduler, controller and electrician play it together.
 
-    lent = await handover.attached(node, await node.chassis.disk("disk-a"), "port-1")
+    lent = await handover.attach_device(node, await node.chassis.disk("disk-a"), "port-1")
     await handover.ask_back(node, lent)
     await handover.take_back(node, lent)
 
@@ -34,7 +34,7 @@ class Lent:
         return self.card.name
 
 
-async def intended(
+async def intend_attachment(
     node: worker.Worker,
     card: chassis.Card,
     port: str,
@@ -43,8 +43,8 @@ async def intended(
     erase: bool = False,
     set_up: Mapping[str, object] | None = None,
 ) -> Lent:
-    """A claim was allocated the device, and the controller means to attach it; nothing is plugged in."""
-    lent = Lent(card=card, device=_described(card, port), port=port)
+    """Allocate the device to a claim, and mean to attach it, as the controller does; nothing is plugged in."""
+    lent = Lent(card=card, device=_make_device(card, port), port=port)
     claim = await node.cluster.claim(lent.name, lent.device, node=node.name)
     await node.cluster.intend(
         claim, lent.device, node=node.name, memory_mode=memory_mode, erase=erase, set_up=set_up
@@ -58,7 +58,7 @@ async def connect(node: worker.Worker, lent: Lent) -> None:
     await node.cluster.say_attached(lent.device, port=lent.port)
 
 
-async def attached(
+async def attach_device(
     node: worker.Worker,
     card: chassis.Card,
     port: str,
@@ -67,8 +67,8 @@ async def attached(
     erase: bool = False,
     set_up: Mapping[str, object] | None = None,
 ) -> Lent:
-    """A device that its node shows."""
-    lent = await intended(node, card, port, memory_mode=memory_mode, erase=erase, set_up=set_up)
+    """Attach a device, and return it once its node shows it."""
+    lent = await intend_attachment(node, card, port, memory_mode=memory_mode, erase=erase, set_up=set_up)
     await connect(node, lent)
     await node.cluster.visible(lent.device)
     return lent
@@ -86,7 +86,9 @@ async def attached_together(
 
     They are one region. `memory` is more of what their claim makes of their memory, such as `memoryGranularity`.
     """
-    members = tuple(Lent(card=card, device=_described(card, port), port=port) for port, card in cards.items())
+    members = tuple(
+        Lent(card=card, device=_make_device(card, port), port=port) for port, card in cards.items()
+    )
     claim = await node.cluster.claim(name, cluster.Device(device=name), node=node.name)
     for lent in members:
         await node.cluster.intend(
@@ -121,7 +123,7 @@ async def ask_back(node: worker.Worker, lent: Lent) -> None:
 
 async def take_back(node: worker.Worker, lent: Lent) -> None:
     """The node lets go, then the fabric takes it."""
-    await node.cluster.released(lent.device)
+    await node.cluster.wait_until_released(lent.device)
     await node.chassis.out(lent.card)
     await node.cluster.end_release(lent.device)
 
@@ -132,15 +134,15 @@ async def give_back(node: worker.Worker, lent: Lent) -> None:
     await take_back(node, lent)
 
 
-async def refused(node: worker.Worker, lent: Lent, *, saying: str = "") -> dict[str, Any]:
-    """The node's word that it does not let go, and why; it may say something else first."""
+async def wait_for_refusal(node: worker.Worker, lent: Lent, *, saying: str = "") -> dict[str, Any]:
+    """Wait for the node's word that it does not let go, and why; it may say something else first."""
     return await waiting.until(
         lambda: node.cluster.condition(lent.device, "Released"),
         lambda condition: condition.get("status") == "False" and saying in condition["message"],
     )
 
 
-def _described(card: chassis.Card, port: str) -> cluster.Device:
+def _make_device(card: chassis.Card, port: str) -> cluster.Device:
     match card:
         case chassis.Memory():
             # Without power the kernel shows no serial number, so the fabric names the slot.

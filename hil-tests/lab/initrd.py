@@ -95,8 +95,10 @@ def build(kernel: packages.Kernel, busybox: Path, wanted: Sequence[str] = MODULE
     return gzip.compress(cpio.archive(entries), compresslevel=1, mtime=0)
 
 
-def cached(folder: Path, kernel: packages.Kernel, busybox: Path, wanted: Sequence[str] = MODULES) -> Path:
-    """The archive as a file of the cache, built where there is none for this content."""
+def ensure_archive(
+    folder: Path, kernel: packages.Kernel, busybox: Path, wanted: Sequence[str] = MODULES
+) -> Path:
+    """Return the archive as a file of the cache, built where there is none for this content."""
     stamp = f"{kernel.modules} {busybox.stat().st_size} {' '.join(wanted)} {INIT} {START}"
     path = folder / f"initrd-{kernel.release}-{hashlib.sha256(stamp.encode()).hexdigest()[:12]}"
     if not path.exists():

@@ -64,7 +64,7 @@ class Lab:
         cache = packages.cache()
         kernel = await asyncio.to_thread(packages.kernel, cache)
         busybox = await asyncio.to_thread(packages.busybox, cache)
-        image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox)
+        image = await asyncio.to_thread(initrd.ensure_archive, cache, kernel, busybox)
         await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
         with _folder() as folder:
             yield cls(folder, logs, Kit(qemu=qemu, kernel=kernel, image=image))
@@ -78,7 +78,7 @@ class Lab:
         Args:
             made: its hardware.
             plugged: where a guest of that name was here before and is switched on again: what is in its ports
-                (`chassis.plugged`). It has its disk then; None: a new guest with a new disk.
+                (`chassis.build_disk_arguments`). It has its disk then; None: a new guest with a new disk.
 
         Raises:
             errors.GuestSilent: it does not come up.
@@ -86,7 +86,7 @@ class Lab:
             errors.Unavailable: it wants a newer QEMU and kernel, and they cannot be had.
         """
         kit = await asyncio.to_thread(_newer) if made.newer else self.kit
-        places = machine.Places.below(self.folder, self.logs, made.name)
+        places = machine.Places.from_folders(self.folder, self.logs, made.name)
         if plugged is None:
             await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
         if made.paired_ports:
@@ -145,7 +145,9 @@ def _newer() -> Kit:
     cache = packages.cache()
     qemu, kernel = packages.newer(cache)
     wanted = (*initrd.MODULES, *initrd.NEWER)
-    return Kit(qemu=qemu, kernel=kernel, image=initrd.cached(cache, kernel, packages.busybox(cache), wanted))
+    return Kit(
+        qemu=qemu, kernel=kernel, image=initrd.ensure_archive(cache, kernel, packages.busybox(cache), wanted)
+    )
 
 
 @contextlib.contextmanager

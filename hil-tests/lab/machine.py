@@ -93,8 +93,8 @@ class Places:
     firmware: Path
 
     @classmethod
-    def below(cls, folder: Path, logs: Path, name: str) -> "Places":
-        """The usual places for a machine of this name."""
+    def from_folders(cls, folder: Path, logs: Path, name: str) -> "Places":
+        """Return the usual places for a machine of this name."""
         return cls(
             monitor=folder / f"{name}.qmp",
             fabric=folder / f"{name}.fabric.qmp",

@@ -43,9 +43,9 @@ class Host:
         await waiting.until(is_there)
         file.write_text(f"{value}\n")
         await waiting.until(is_taken)
-        await asyncio.to_thread(self._unlocked)
+        await asyncio.to_thread(self._wait_for_lock)
 
-    async def removed(self, name: str) -> None:
+    async def wait_until_removed(self, name: str) -> None:
         """Return once there was an event of the removal of that device."""
 
         async def is_gone() -> bool:
@@ -55,7 +55,7 @@ class Host:
 
         await waiting.until(is_gone)
 
-    def _unlocked(self) -> None:
+    def _wait_for_lock(self) -> None:
         with states.locked(self.tree.root):
             pass
 

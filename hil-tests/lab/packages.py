@@ -89,7 +89,7 @@ def kernel(folder: Path) -> Kernel:
     """
     # The newest that is there is good enough: a test run does not depend on a package index.
     unpacked = sorted(folder.glob(f"linux-image-[0-9]*.{_KEPT}"))
-    return _kernel(unpacked[-1] if unpacked else _unpacked(_image_package(), folder))
+    return _kernel(unpacked[-1] if unpacked else _download_package(_image_package(), folder))
 
 
 def newer(folder: Path) -> tuple[Qemu, Kernel]:
@@ -107,9 +107,9 @@ def newer(folder: Path) -> tuple[Qemu, Kernel]:
         try:
             environment = _apt(own)
             _output(["apt-get", "-qq", "update"], environment=environment)
-            kernels = kernels or [_unpacked(_image_package(environment), own, environment)]
+            kernels = kernels or [_download_package(_image_package(environment), own, environment)]
             programs = [
-                unpacked or [_unpacked(name, own, environment, unused=())]
+                unpacked or [_download_package(name, own, environment, unused=())]
                 for name, unpacked in zip(_QEMU_PACKAGES, programs, strict=True)
             ]
         except errors.Unavailable as error:
@@ -167,7 +167,7 @@ def busybox(folder: Path) -> Path:
             return installed
     root = folder / BUSYBOX
     if not root.exists():
-        root = _unpacked(BUSYBOX, folder)
+        root = _download_package(BUSYBOX, folder)
     paths = [root / name for name in ("bin/busybox", "usr/bin/busybox") if (root / name).exists()]
     if not paths:
         raise errors.Unavailable(f"{root} holds no busybox: delete it, and it is downloaded again")
@@ -220,7 +220,7 @@ def _image_package(environment: Mapping[str, str] | None = None) -> str:
     return match[1]
 
 
-def _unpacked(
+def _download_package(
     package: str,
     folder: Path,
     environment: Mapping[str, str] | None = None,

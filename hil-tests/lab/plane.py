@@ -151,7 +151,7 @@ async def giving_out(
             kubeconfig=str(account), leader_election=False, http=settings.Http(address="off")
         )
         controller = asyncio.Task(daemon.run(options), name="controller")
-        stack.push_async_callback(_stopped, controller)
+        stack.push_async_callback(_cancel_task, controller)
         policy = {"probationSeconds": 0}
         spec = {"adapter": "grpc", "endpoint": endpoint, "policy": policy}
         await node.cluster.create(kinds.FABRIC, FABRIC, spec=spec)
@@ -165,7 +165,7 @@ async def giving_out(
                 await waiting.until(plane.devices, lambda devices: not devices)
 
 
-async def _stopped(task: "asyncio.Task[None]") -> None:
+async def _cancel_task(task: "asyncio.Task[None]") -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -71,7 +71,7 @@ class Reached:
         """
         stream = await self._open(do="read", path=path)
         await stream.end()
-        return bytes(await self._within(stream.all())).decode(errors="replace")
+        return bytes(await self._wait_within(stream.all())).decode(errors="replace")
 
     async def write(self, path: str, content: str | bytes, *, mode: int | None = None) -> None:
         """Write a file; below /sys in a single write, and a file there is never made.
@@ -82,14 +82,14 @@ class Reached:
         stream = await self._open(do="write", path=path, mode=mode)
         await stream.send_all(content.encode() if isinstance(content, str) else content)
         await stream.end()
-        await self._within(stream.all())
+        await self._wait_within(stream.all())
 
     async def names(self, path: str) -> list[str]:
         """What is in a folder; nothing where there is none."""
         stream = await self._open(do="list", path=path)
         await stream.end()
         try:
-            return list(json.loads(await self._within(stream.all())))
+            return list(json.loads(await self._wait_within(stream.all())))
         except errors.GuestFailure:
             return []
 
@@ -98,7 +98,7 @@ class Reached:
         stream = await self._open(do="link", path=path)
         await stream.end()
         try:
-            return bytes(await self._within(stream.all())).decode()
+            return bytes(await self._wait_within(stream.all())).decode()
         except errors.GuestFailure:
             return None
 
@@ -106,7 +106,7 @@ class Reached:
         """Make a folder and those above it."""
         stream = await self._open(do="make", path=path)
         await stream.end()
-        await self._within(stream.all())
+        await self._wait_within(stream.all())
 
     # -- programs
 
@@ -178,7 +178,7 @@ class Reached:
         else:
             self._services[name] = ("unix", str(to_path))
             stream = await self._open(do="listen", service=name, path=path)
-        await self._within(stream.receive())
+        await self._wait_within(stream.receive())
         try:
             yield
         finally:
@@ -189,7 +189,7 @@ class Reached:
         """A connection to a UNIX socket over there."""
         return await self._open(do="connect", path=path)
 
-    async def _within(self, waiting: Any, seconds: float = RUN_SECONDS) -> Any:
+    async def _wait_within(self, waiting: Any, seconds: float = RUN_SECONDS) -> Any:
         try:
             async with asyncio.timeout(seconds):
                 return await waiting

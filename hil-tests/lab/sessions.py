@@ -63,7 +63,7 @@ class Stock:
         }
 
 
-async def stocked() -> Stock:
+async def prepare_stock() -> Stock:
     """Install and download what is missing.
 
     Raises:
@@ -86,7 +86,7 @@ async def stocked() -> Stock:
     sys.stderr.write(text)
     packages.qemu()
     packages.tools()
-    await _compiled()
+    await _compile_modules()
     cache = packages.cache()
     return Stock(
         kernel=await asyncio.to_thread(packages.kernel, cache),
@@ -94,7 +94,7 @@ async def stocked() -> Stock:
     )
 
 
-async def _compiled() -> None:
+async def _compile_modules() -> None:
     """Compile this checkout's modules: a guest sees the files, and would take a minute for it."""
     command = [sys.executable, "-m", "compileall", "-q", "-j", "2", *_SOURCES]
     async with _process(command) as process:
@@ -107,19 +107,19 @@ async def short() -> int:
     Raises:
         errors.Unavailable: this host lacks something.
     """
-    stock = await stocked()
+    stock = await prepare_stock()
     return await pytest(SHORT, stock.environment)
 
 
-async def everything() -> int:
-    """All tests of the lab, and those of the qemu adapter that want a guest; gives the first status that is not 0.
+async def run_all_tests() -> int:
+    """Run all tests of the lab, and the qemu adapter's that want a guest; return the first status that is not 0.
 
     Two halves side by side, each with guests of its own: a guest keeps one core busy, and there are two.
 
     Raises:
         errors.Unavailable: this host lacks something.
     """
-    environment = (await stocked()).environment
+    environment = (await prepare_stock()).environment
     await asyncio.to_thread(packages.newer, packages.cache())
     first, second = halves(sorted(path.name for path in HIL_TESTS.glob("test_*.py")))
     with tempfile.NamedTemporaryFile(prefix="drawbar-hil-", suffix=".log") as output:
@@ -146,7 +146,9 @@ def halves(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return first, second
 
 
-async def beside(commands: Sequence[str], tests: Sequence[str] = SHORT, *, folder: Path | None = None) -> int:
+async def run_commands_and_tests(
+    commands: Sequence[str], tests: Sequence[str] = SHORT, *, folder: Path | None = None
+) -> int:
     """Run commands one after the other, and tests of the lab beside them; return the first status that is not 0.
 
     A command that fails is the last, and the lab is stopped then. What the lab says is in a file of `folder`, or where
@@ -214,7 +216,7 @@ async def _short_set(tests: Sequence[str], output: IO[bytes], log: Path) -> _Out
         reason = f"DRAWBAR_HIL={OFF} is set: unset it."
     else:
         try:
-            environment = (await stocked()).environment
+            environment = (await prepare_stock()).environment
         except errors.Unavailable as error:
             reason = f"{error}."
     try:
@@ -297,10 +299,10 @@ async def _process(
     try:
         yield process
     finally:
-        await _stopped(process)
+        await _stop_process(process)
 
 
-async def _stopped(process: asyncio.subprocess.Process) -> None:
+async def _stop_process(process: asyncio.subprocess.Process) -> None:
     # As Ctrl-C does, so that pytest takes its guests down.
     for number in (signal.SIGINT, signal.SIGKILL):
         if process.returncode is not None:

@@ -119,7 +119,7 @@ class World:
             if pod is None:
                 raise doubles.ClusterError(f"pod {view.pod} is gone")
             disk = await self._disk(pod)
-            done = await node.contained(pod, "head", "-n", "1", disk)
+            done = await node.run_in_container(pod, "head", "-n", "1", disk)
         there = await asyncio.to_thread(plane.first_line, self._pool.images[view.serial])
         if done.status != 0 or done.output != there:
             content = done.output.strip() if done.status == 0 else done.errors.strip()
@@ -185,18 +185,18 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def _started(self, report: Callable[[doubles.Happening], None], logs: Path) -> AsyncIterator[World]:
-        console = machine.Places.below(logs, logs, MACHINE.name).log
+        console = machine.Places.from_folders(logs, logs, MACHINE.name).log
         doing = Progress(report, console)
         async with waiting.tasks() as tasks, contextlib.AsyncExitStack() as stack:
             ticker = tasks.create_task(doing.run(), name="progress")
             try:
                 with explained(logs):
-                    world = await self._assembled(doing, logs, stack)
+                    world = await self._assemble_world(doing, logs, stack)
             finally:
                 ticker.cancel()
             yield world
 
-    async def _assembled(self, doing: Progress, logs: Path, stack: contextlib.AsyncExitStack) -> World:
+    async def _assemble_world(self, doing: Progress, logs: Path, stack: contextlib.AsyncExitStack) -> World:
         enter = stack.enter_async_context
         doing.do("looking for QEMU and Debian's kernel, which is downloaded once (70 MB)")
         lab = await enter(laboratory.Lab.running(logs))

@@ -144,7 +144,7 @@ class Worker:
         await self._daemon.aclose()
         await self._boot.aclose()
 
-    async def contained(self, pod: dict[str, Any], *argv: str) -> processes.Done:
+    async def run_in_container(self, pod: dict[str, Any], *argv: str) -> processes.Done:
         """Run a program as in the pod's container: its devices alone, its environment, its mounts."""
         spec = f"{self.layout.kubelet}/pods/{pod['metadata']['uid']}/config.json"
         return await self.guest.run(*self.guest.module("lab.container", spec, "--", *argv))

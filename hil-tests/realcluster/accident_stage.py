@@ -68,7 +68,7 @@ async def _rounds(
             )
         for pod in planned[-1].alive:
             await made.delete_pod(pod)
-        await stages.settle(made.left, SETTLE_SECONDS)
+        await stages.settle(made.list_leftovers, SETTLE_SECONDS)
         if problems := accidents.attached_twice(journal.read(made.journal)) + made.tracebacks():
             raise errors.RealClusterError("; ".join(problems))
 
@@ -82,7 +82,7 @@ async def _round(context: stages.Context, made: installation.Installation, plann
         failure = str(group.exceptions[0])
     if failure:
         raise errors.RealClusterError(failure)
-    await stages.settle(lambda: _unsettled(context, made, planned.alive), SETTLE_SECONDS)
+    await stages.settle(lambda: _list_problems(context, made, planned.alive), SETTLE_SECONDS)
 
 
 async def _play(made: installation.Installation, planned: accidents.Round, begun: float) -> None:
@@ -103,10 +103,10 @@ async def _play(made: installation.Installation, planned: accidents.Round, begun
                     assert_never(step.action)
 
 
-async def _unsettled(
+async def _list_problems(
     context: stages.Context, made: installation.Installation, alive: Sequence[str]
 ) -> list[str]:
-    """What is not yet as it is to be, one sentence each."""
+    """Return what is not yet as it is to be, one sentence each."""
     for name in await made.mend_flapping_pods():
         context.say(f"all claims were written to pod {name}: kube-controller-manager took turns with them")
     pods = {pod["metadata"]["name"]: pod for pod in await made.objects(kinds.POD)}

@@ -72,8 +72,8 @@ class Binaries:
         return self.etcd if name == "etcd" else self.folder / name
 
 
-def missing(present: Iterable[str], wanted: Iterable[str] = CONTROL_PLANE) -> str:
-    """One line that names the programs that are not present; empty if none is missing."""
+def describe_missing(present: Iterable[str], wanted: Iterable[str] = CONTROL_PLANE) -> str:
+    """Return one line that names the programs that are not present; empty if none is missing."""
     names = [name for name in wanted if name not in set(present)]
     if not names:
         return ""
@@ -99,7 +99,7 @@ def find(folder: Path, search: str | None = None) -> Binaries:
     elsewhere = None if "etcd" in present else shutil.which("etcd", path=search)
     if elsewhere is not None:
         present.add("etcd")
-    if line := missing(present):
+    if line := describe_missing(present):
         raise errors.Unavailable(f"in {folder} {line}")
     etcd = folder / "etcd" if elsewhere is None else Path(elsewhere)
     etcd_release = _version(etcd)

@@ -85,7 +85,7 @@ def run(context: stages.Context) -> stages.Outcome:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
         )
-    node = described(context.folder / "node")
+    node = make_node(context.folder / "node")
     if (outcome := unavailable(node)) is not None:
         return outcome
     node.path.mkdir()
@@ -109,12 +109,12 @@ def unavailable(node: container_node.Node) -> stages.Outcome | None:
             return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
     except helm.HelmError as error:
         return stages.Outcome(failed=True, text=str(error))
-    missing = container_node.lacking(node)
+    missing = container_node.describe_missing(node)
     return stages.Outcome(skipped=True, text=missing) if missing else None
 
 
-def described(folder: Path) -> container_node.Node:
-    """A node below a folder, by what CONTAINERD, RUNC and CNI_BIN name; without images and kubelet."""
+def make_node(folder: Path) -> container_node.Node:
+    """Return a node below a folder, by what CONTAINERD, RUNC and CNI_BIN name; without images and kubelet."""
     return container_node.Node(
         folder=str(folder),
         containerd=os.environ.get(CONTAINERD) or shutil.which("containerd") or "containerd",
@@ -227,7 +227,7 @@ class Cluster:
         where = namespace if kind.namespaced else None
         return (await self.api.list_all(kind, into=dict, namespace=where)).items
 
-    async def left(self, *wanted: kinds.Kind) -> list[str]:
+    async def list_leftovers(self, *wanted: kinds.Kind) -> list[str]:
         """Return a sentence for each object of these kinds."""
         return [
             f"{kind.kind} {item['metadata']['name']} is still there"
@@ -329,9 +329,9 @@ class Release(Cluster):
             self.expect(False, "helm uninstall is refused while devices are attached")
         for pod in ("first", "second", "third"):
             await self.api.begin_delete(kinds.POD, pod, namespace="default", into=dict)
-        await self.settle(lambda: self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT))
+        await self.settle(lambda: self.list_leftovers(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT))
         await self.api.begin_delete(kinds.FABRIC, FABRIC, into=dict)
-        await self.settle(lambda: self.left(kinds.FABRIC))
+        await self.settle(lambda: self.list_leftovers(kinds.FABRIC))
         await self._helm("uninstall")
         await self.settle(self._not_uninstalled)
 
@@ -373,7 +373,7 @@ class Release(Cluster):
             phase = await self.phase(name)
             if phase != "Running":
                 return [f"pod {name} is {phase}"]
-            reports = self._printed(name)
+            reports = self._read_log(name)
             file = "renderD" if device_class == "gpu" else "nvme0n1"
             wanted = ["_PCI_ADDRESS=0000:", file, '"DeviceMetadata"']
             return [f"the container of {name} does not see {word}" for word in wanted if word not in reports]
@@ -413,18 +413,18 @@ class Release(Cluster):
             "disk-0 Ready",
         )
 
-        async def unread() -> list[str]:
-            printed = self._printed(READER)
+        async def list_missing_words() -> list[str]:
+            printed = self._read_log(READER)
             return [f"the page does not show {words!r}" for words in wanted if words not in printed]
 
-        await self.settle(unread)
+        await self.settle(list_missing_words)
         for kind in (kinds.POD, SERVICE_ACCOUNT, ROLE_BINDING):
             await self.api.begin_delete(
                 kind, READER, namespace="default" if kind.namespaced else None, into=dict
             )
         self.say("a reader's pod sees the page")
 
-    def _printed(self, pod: str) -> str:
+    def _read_log(self, pod: str) -> str:
         files = sorted((self._about.path / "log" / "pods").glob(f"default_{pod}_*/main/*.log"))
         return files[-1].read_text(errors="replace") if files else ""
 
@@ -455,7 +455,7 @@ class Release(Cluster):
         return problems
 
     async def _not_uninstalled(self) -> list[str]:
-        problems = await self.left(kinds.DEVICE_CLASS, kinds.SLICE)
+        problems = await self.list_leftovers(kinds.DEVICE_CLASS, kinds.SLICE)
         for kind in (kinds.POD, DEPLOYMENT, DAEMON_SET, kinds.CONFIG_MAP):
             # Kubernetes keeps certificates in each namespace.
             names = [item["metadata"]["name"] for item in await self.objects(kind, NAMESPACE)]

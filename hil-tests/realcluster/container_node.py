@@ -267,8 +267,8 @@ def as_json(node: Node) -> str:
     return json.dumps(dataclasses.asdict(node))
 
 
-def lacking(node: Node) -> str:
-    """The programs that a node needs and that are not there, in one line; empty if none is missing."""
+def describe_missing(node: Node) -> str:
+    """Return the programs that a node needs and that are not there, in one line; empty if none is missing."""
     packages = {
         node.containerd: "containerd 1.7 or later",
         str(Path(node.containerd).with_name("ctr")): "ctr of containerd",

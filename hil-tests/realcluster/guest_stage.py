@@ -56,8 +56,8 @@ def run(context: stages.Context) -> stages.Outcome:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
         )
-    node = chart_stage.described(Path(FOLDER))
-    if missing := container_node.lacking(node):
+    node = chart_stage.make_node(Path(FOLDER))
+    if missing := container_node.describe_missing(node):
         return stages.Outcome(skipped=True, text=missing)
     try:
         asyncio.run(_run(context, node))
@@ -100,7 +100,7 @@ async def _laboratory(context: stages.Context) -> laboratory.Lab:
     cache = packages.cache()
     kernel = await asyncio.to_thread(packages.kernel, cache)
     busybox = await asyncio.to_thread(packages.busybox, cache)
-    image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox, MODULES)
+    image = await asyncio.to_thread(initrd.ensure_archive, cache, kernel, busybox, MODULES)
     packages.tools()
     return laboratory.Lab(
         context.folder, context.folder, laboratory.Kit(qemu=packages.qemu(), kernel=kernel, image=image)
@@ -252,7 +252,7 @@ class Cluster(chart_stage.Cluster):
         (device,) = [attachment["spec"]["deviceID"] for attachment in await self.objects(kinds.ATTACHMENT)]
         begun = time.monotonic()
         await self._guest.monitor.ask("device_del", {"id": f"drawbar.{device}"})
-        await self.settle(lambda: self.left(kinds.POD))
+        await self.settle(lambda: self.list_leftovers(kinds.POD))
         self.say(f"the pod was evicted {time.monotonic() - begun:.0f} s after its disk was pulled out")
         await self._delete("loses")
         await self.settle(self._not_given_back)
@@ -267,10 +267,10 @@ class Cluster(chart_stage.Cluster):
             await self._guest.write(f"{PCIEHP}/unbind", slot)
         await self._pod("waits")
 
-        async def unreported() -> list[str]:
+        async def find_missing_event() -> list[str]:
             return [] if await self._warnings("waits") else ["the claim got no Event of its disk"]
 
-        await self.settle(unreported)
+        await self.settle(find_missing_event)
         reasons = await self._warnings("waits")
         self.expect(set(reasons) == {"DeviceNotFound"}, f"the claim gets the right reason: {reasons}")
         self.say(
@@ -279,7 +279,7 @@ class Cluster(chart_stage.Cluster):
         for slot in slots:
             await self._guest.write(f"{PCIEHP}/bind", slot)
         line = await self._line("waits")
-        (tainted,) = await self._tainted()
+        (tainted,) = await self._list_tainted_devices()
         self.expect(
             line in {f"this is disk {number}" for number in range(DISKS)} and not line.endswith(tainted[-1]),
             f"with {tainted} tainted the pod reads the other disk: {line!r}",
@@ -327,7 +327,7 @@ class Cluster(chart_stage.Cluster):
         """The node loses its power under a pod; gives what the pod had read, and what is in the node's ports."""
         await self._pod("stays")
         line = await self._line("stays")
-        there = await chassis.plugged(self._guest)
+        there = await chassis.build_disk_arguments(self._guest)
         await self._guest.cut_power()
         return line, there
 
@@ -364,7 +364,7 @@ class Cluster(chart_stage.Cluster):
         return printed[0]
 
     async def _not_given_back(self) -> list[str]:
-        problems = await self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+        problems = await self.list_leftovers(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         problems += [
             f"{entry['name']} is still plugged in" for entry in there if entry["name"].startswith("drawbar.")
@@ -387,8 +387,8 @@ class Cluster(chart_stage.Cluster):
             and event["regarding"]["name"].startswith(f"{name}-")
         ]
 
-    async def _tainted(self) -> list[str]:
-        """The names of the devices that failed."""
+    async def _list_tainted_devices(self) -> list[str]:
+        """Return the names of the devices that failed."""
         return [
             device["name"]
             for published in await self.objects(kinds.SLICE)
@@ -397,7 +397,7 @@ class Cluster(chart_stage.Cluster):
         ]
 
     async def _still_tainted(self) -> list[str]:
-        return [f"{name} is still tainted" for name in await self._tainted()]
+        return [f"{name} is still tainted" for name in await self._list_tainted_devices()]
 
     async def _still_attached(self, device: str) -> list[str]:
         attached = [attachment["spec"]["device"] for attachment in await self.objects(kinds.ATTACHMENT)]

@@ -178,11 +178,11 @@ class Installation:
         """Delete a pod and its template, with what grace the pod has."""
         for kind in (kinds.POD, self.dialect.template):
 
-            async def gone(kind: Any = kind) -> None:
+            async def delete_object(kind: Any = kind) -> None:
                 with contextlib.suppress(kube_errors.NotFound):
                     await self.api.begin_delete(kind, name, namespace="default", into=dict)
 
-            await self.insist(gone)
+            await self.insist(delete_object)
 
     async def mend_flapping_pods(self) -> list[str]:
         """Write all claims of a pod into its status that was seen for `FLAPPING_SECONDS` with a part of them; return its name.
@@ -217,8 +217,8 @@ class Installation:
                 into=dict,
             )
 
-    async def connected(self) -> dict[str, str]:
-        """By id of the device the host that the fabric has connected it to.
+    async def list_connections(self) -> dict[str, str]:
+        """Return by id of the device the host that the fabric has connected it to.
 
         Raises:
             errors.RealClusterError: the fabric does not answer.
@@ -235,8 +235,8 @@ class Installation:
             if device.connection is not None
         }
 
-    async def offered(self) -> list[str]:
-        """The devices that are offered to anybody, which means published and without a taint."""
+    async def list_offered_devices(self) -> list[str]:
+        """Return the devices that are offered to anybody, which means published and without a taint."""
         slices = [published["spec"] for published in await self.objects(kinds.SLICE)]
         tainted = {taint["device"] for spec in slices for taint in spec.get("taints", ())}
         return sorted(
@@ -247,15 +247,16 @@ class Installation:
             if not device.get("taints") and device["name"] not in tainted
         )
 
-    async def left(self) -> list[str]:
-        """What is not as it was before the first pod, one sentence each."""
+    async def list_leftovers(self) -> list[str]:
+        """Return what is not as it was before the first pod, one sentence each."""
         problems = [
             f"{kind.kind} {stored['metadata']['name']} is still there"
             for kind in (kinds.POD, self.dialect.claim, kinds.ATTACHMENT)
             for stored in await self.objects(kind)
         ]
         problems += [
-            f"{device} is still attached to {host}" for device, host in (await self.connected()).items()
+            f"{device} is still attached to {host}"
+            for device, host in (await self.list_connections()).items()
         ]
         for name, kubelet in self.nodes.items():
             problems += [
@@ -264,7 +265,7 @@ class Installation:
             problems += [
                 f"{name} has a device in slot {slot}" for slot in self.trees[name].list_attached_cards()
             ]
-        return problems + await self.unoffered()
+        return problems + await self.list_offer_problems()
 
     async def untrue(self) -> list[str]:
         """What the running pods' claims say and the fabric does not, one sentence each."""
@@ -273,7 +274,7 @@ class Installation:
             for attachment in await self.objects(kinds.ATTACHMENT)
         }
         pods = {pod["metadata"]["name"]: pod for pod in await self.objects(kinds.POD)}
-        connected, problems, holders = await self.connected(), [], dict[str, str]()
+        connected, problems, holders = await self.list_connections(), [], dict[str, str]()
         for claim in await self.objects(self.dialect.claim):
             name = claim["metadata"]["name"]
             owner = next(
@@ -334,15 +335,15 @@ class Installation:
         # A device that failed once is wanted again soon: what has failed here is not the device.
         spec = {"adapter": "grpc", "endpoint": self._endpoint, "policy": {"probationSeconds": 1}}
         await self._create(kinds.FABRIC, FABRIC, spec)
-        await stages.settle(self.unoffered, START_SECONDS)
+        await stages.settle(self.list_offer_problems, START_SECONDS)
 
     @property
     def _allocates(self) -> bool:
         """Whether Drawbar's controller allocates, and so publishes nothing."""
         return self.dialect.context is not None
 
-    async def unoffered(self) -> list[str]:
-        """How many devices are not offered, or that the Fabric's hosts are not mapped; empty if pods can have all."""
+    async def list_offer_problems(self) -> list[str]:
+        """Return how many devices are not offered, or that the Fabric's hosts are not mapped; empty: pods can have all."""
         if self._allocates:
             conditions = [
                 condition
@@ -354,7 +355,7 @@ class Installation:
                 for condition in conditions
             )
             return [] if mapped else ["the Fabric's hosts are not mapped"]
-        offered = len(await self.offered())
+        offered = len(await self.list_offered_devices())
         return [] if offered == self._devices else [f"{offered} of {self._devices} devices are offered"]
 
     def _fabric(self) -> tuple[str, ...]:

@@ -43,14 +43,14 @@ async def _restore(
     async with installation.Installation.running(plane, nodes, folder, devices=DEVICES) as made:
         for pod in (KEPT, DELETED):
             await made.create_pod(pod, 1)
-        await _settled(made, KEPT, DELETED)
+        await _wait_until_settled(made, KEPT, DELETED)
         await _without_control_plane(plane, lambda: shutil.copytree(plane.settings.etcd_data, backup))
-        await _settled(made, KEPT, DELETED)
+        await _wait_until_settled(made, KEPT, DELETED)
         before = await _version(made)
 
         await made.delete_pod(DELETED)
         await made.create_pod(CREATED, 1)
-        await _settled(made, KEPT, CREATED)
+        await _wait_until_settled(made, KEPT, CREATED)
         context.say(f"backup at resourceVersion {before}, restore at {await _version(made)}")
 
         await _without_control_plane(plane, lambda: _replace(plane, backup))
@@ -59,11 +59,11 @@ async def _restore(
             kubelet.start()
         for pod in (KEPT, DELETED):
             await made.delete_pod(pod)
-        await stages.settle(made.left, SETTLE_SECONDS)
+        await stages.settle(made.list_leftovers, SETTLE_SECONDS)
         await made.create_pod("after", 2)
-        await _settled(made, "after")
+        await _wait_until_settled(made, "after")
         await made.delete_pod("after")
-        await stages.settle(made.left, SETTLE_SECONDS)
+        await stages.settle(made.list_leftovers, SETTLE_SECONDS)
         if problems := accidents.attached_twice(journal.read(made.journal)) + made.tracebacks():
             raise errors.RealClusterError("; ".join(problems))
 
@@ -87,7 +87,7 @@ async def _version(made: installation.Installation) -> int:
     return int(listing.resource_version)
 
 
-async def _settled(made: installation.Installation, *alive: str) -> None:
+async def _wait_until_settled(made: installation.Installation, *alive: str) -> None:
     async def problems() -> list[str]:
         pods = {pod["metadata"]["name"]: pod for pod in await made.objects(kinds.POD)}
         waiting = [

@@ -63,7 +63,7 @@ def run(context: stages.Context) -> stages.Outcome:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no binding conditions"
         )
-    node = chart_stage.described(context.folder / "node")
+    node = chart_stage.make_node(context.folder / "node")
     if (outcome := chart_stage.unavailable(node)) is not None:
         return outcome
     kubectl = context.installed.folder / "kubectl"
@@ -254,7 +254,7 @@ class Simulation(chart_stage.Release):
             case ["drawbar", "taint", "preview", *_]:
                 self.expect("evicts 1 of 1 pod," in reported, f"the preview counts the pod: {reported}")
             case [*_, "set-health", _, "critical"]:
-                await self.settle(self._untainted)
+                await self.settle(self._find_missing_taint)
                 await self.settle(functools.partial(self._unseen, reader))
             case [*_, "--pull", _]:
                 await self.settle(functools.partial(self._uses, reader.attachment))
@@ -262,7 +262,7 @@ class Simulation(chart_stage.Release):
     def _values(self, burst: int) -> dict[str, Any]:
         return {"image": self._image, "simulation": {"enabled": True}}
 
-    async def _untainted(self) -> list[str]:
+    async def _find_missing_taint(self) -> list[str]:
         tainted = any("fabric-health" in str(each["spec"]) for each in await self.objects(kinds.SLICE))
         return [] if tainted else ["no device has the taint fabric-health"]
 

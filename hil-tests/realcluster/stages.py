@@ -250,8 +250,8 @@ RUN = CHECKOUT / "hil-tests" / "run.py"
 LANE_POLL_SECONDS = 1.0
 
 
-def selected(names: str, listed: Sequence[Stage] = STAGES) -> list[Stage]:
-    """The stages that a comma separated list names, in their order; all of them where it is empty.
+def select_stages(names: str, listed: Sequence[Stage] = STAGES) -> list[Stage]:
+    """Return the stages that a comma separated list names, in their order; all of them where it is empty.
 
     Raises:
         errors.RealClusterError: there is none of a name.
@@ -279,7 +279,7 @@ def run(folder: Path, names: str, *, no_skips: bool = False, listed: Sequence[St
     Raises:
         errors.RealClusterError: a binary or a stage of that name is missing.
     """
-    chosen = selected(names, listed)
+    chosen = select_stages(names, listed)
     installed = binaries.find(folder)
     sys.stderr.write(
         f"== Kubernetes {installed.release} and etcd {installed.etcd_release} of {installed.folder}\n"
@@ -382,7 +382,9 @@ def _run(stage: Stage, installed: binaries.Binaries, folder: Path) -> Outcome:
     if stage.needs_root and (why := kubelets.missing_root()):
         return Outcome(skipped=True, text=why)
     if stage.needs_root and not installed.has_kubelet:
-        return Outcome(skipped=True, text=f"in {installed.folder} {binaries.missing((), ['kubelet'])}")
+        return Outcome(
+            skipped=True, text=f"in {installed.folder} {binaries.describe_missing((), ['kubelet'])}"
+        )
     folder.mkdir()
     try:
         outcome = stage.run(Context(installed=installed, folder=folder))

@@ -45,7 +45,7 @@ def test_what_prints_no_version_is_no_binary_of_a_release():
     ],
 )
 def test_one_line_names_what_is_missing(present, line):
-    assert binaries.missing(present) == line
+    assert binaries.describe_missing(present) == line
 
 
 def test_etcd_may_be_elsewhere_and_the_kubelet_may_be_missing(tmp_path):

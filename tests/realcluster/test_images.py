@@ -84,7 +84,7 @@ def program(path, script):
 
 
 def test_what_a_node_with_containers_lacks_is_named_in_one_line():
-    line = container_node.lacking(NODE)
+    line = container_node.describe_missing(NODE)
     assert "containerd 1.7 or later" in line
     assert "the CNI plugin ptp" in line
     assert "runc" not in line

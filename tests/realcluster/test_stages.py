@@ -28,11 +28,11 @@ def folder(tmp_path):
 
 
 def test_stages_are_chosen_by_name_and_keep_their_order():
-    names = [stage.name for stage in stages.selected("flows, contract")]
+    names = [stage.name for stage in stages.select_stages("flows, contract")]
     assert names == ["contract", "flows"]
-    assert stages.selected("") == list(stages.STAGES)
+    assert stages.select_stages("") == list(stages.STAGES)
     with pytest.raises(errors.RealClusterError, match="no stage 'flow': STAGES takes contract, flows"):
-        stages.selected("flow")
+        stages.select_stages("flow")
 
 
 def test_a_failed_stage_leaves_its_logs_and_the_others_run(folder, capsys):
