@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 from field import configuration, fabric_devices, node, preflight, session
 from lab import errors, waiting
@@ -67,7 +66,7 @@ async def test_a_listed_device_is_attached_and_detached_and_a_failure_is_told(si
 async def test_a_fabric_that_is_slower_than_the_file_allows_is_told(site):
     async with session.fabric(site) as adapter:
         assigned = fabric_devices.Assigned()
-        hurried = msgspec.structs.replace(site, attach_seconds=0.000001)
+        hurried = dataclasses.replace(site, attach_seconds=0.000001)
         assigned.fill(site.devices)
         plugs = fabric_devices.FabricDevices(adapter, hurried, await adapter.devices(), assigned)
         with pytest.raises(errors.LabError, match="the attach of d1 took more than"):

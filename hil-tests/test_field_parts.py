@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import msgspec
 import pytest
 from field import choice, configuration, fabric_devices, node, preflight, session
 from lab import errors
@@ -158,7 +157,7 @@ def make_inventory(**changes):
 def make_inventory_without(device_id):
     inventory = make_inventory()
     kept = tuple(device for device in inventory.devices if device.id != device_id)
-    return msgspec.structs.replace(inventory, devices=kept)
+    return dataclasses.replace(inventory, devices=kept)
 
 
 def judge_site(inventory=None, hosts=None, **capabilities):
