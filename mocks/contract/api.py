@@ -145,7 +145,7 @@ class Client:
         ):
             raw = await response.read()
             merged = {name: ", ".join(response.headers.getall(name)) for name in response.headers}
-            return Reply(code=response.status, body=_decoded(raw), headers=merged, raw=raw)
+            return Reply(code=response.status, body=_decode(raw), headers=merged, raw=raw)
 
     async def get(self, path: str, **query: Any) -> Reply:
         return await self.send("GET", path, **query)
@@ -226,7 +226,7 @@ def _texts(query: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _decoded(raw: bytes) -> Any:
+def _decode(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):

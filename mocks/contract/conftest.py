@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if target not in known:
             known[target] = _features_of(target)
         try:
-            missing = known[target].missing(_needs_of(item))
+            missing = known[target].find_missing(_needs_of(item))
         except ValueError as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from error
         (deselected if missing else selected).append(item)
@@ -109,22 +109,22 @@ async def _ask(target: targets.Target) -> capabilities.Capabilities:
 def prepared(request, tmp_path_factory) -> Iterator[Prepared]:
     """Return the target of this run, or of this round of it."""
     if request.param == targets.CLUSTER:
-        yield from _prepared(targets.cluster())
+        yield from _prepare_and_sweep(targets.cluster())
         return
     with targets.doubles(request.param, tmp_path_factory.mktemp("doubles")) as target:
-        yield from _prepared(target)
+        yield from _prepare_and_sweep(target)
 
 
 @pytest.fixture(scope="module")
-@features.needed("double", "v1")
+@features.declare_needs("double", "v1")
 def impatient(prepared, tmp_path_factory) -> Iterator[Prepared]:
     """Return the same release with a scheduler that waits 2 s for binding conditions; a cluster's waits 10 minutes by default."""
     folder = tmp_path_factory.mktemp("impatient")
     with targets.doubles(prepared.target.name, folder, "--binding-timeout-seconds", "2") as target:
-        yield from _prepared(target)
+        yield from _prepare_and_sweep(target)
 
 
-def _prepared(target: targets.Target) -> Iterator[Prepared]:
+def _prepare_and_sweep(target: targets.Target) -> Iterator[Prepared]:
     try:
         yield Prepared(target=target, can=asyncio.run(_prepare(target)))
     finally:
@@ -172,7 +172,7 @@ async def world(prepared) -> AsyncIterator[worlds.World]:
 
 
 @pytest.fixture
-@features.needed("classic")
+@features.declare_needs("classic")
 async def classic(prepared) -> AsyncIterator[worlds.World]:
     """Return this test's corner of a target in which a driver's controller allocates claims."""
     async with _corner(prepared, kinds.classic(prepared.can.classic)) as corner:
@@ -182,7 +182,7 @@ async def classic(prepared) -> AsyncIterator[worlds.World]:
 @pytest.fixture
 async def driver(classic) -> negotiation.Driver:
     """Return a resource driver with a controller, and its class."""
-    return await negotiation.made(classic)
+    return await negotiation.make_driver(classic)
 
 
 @pytest.fixture
@@ -193,16 +193,16 @@ async def hasty(impatient) -> AsyncIterator[worlds.World]:
 
 
 @pytest.fixture
-@features.needed("v1")
+@features.declare_needs("v1")
 async def lab(world) -> labs.Lab:
     """Return a fake node, a class of devices and what it takes to schedule pods."""
-    return await labs.made(world)
+    return await labs.make_lab(world)
 
 
 @pytest.fixture
 async def hasty_lab(hasty) -> labs.Lab:
     """Return the same with a scheduler that does not wait."""
-    return await labs.made(hasty)
+    return await labs.make_lab(hasty)
 
 
 @asynccontextmanager

@@ -1,9 +1,9 @@
 """The features that a rule needs, and the features of a target: what `pytest.mark.needs` is judged by.
 
-A test names its needs, for example `@pytest.mark.needs("taints", "since 1.36")`, and a fixture with `needed`. All needs have
-to be met. A test never begins on a target without a feature that it needs: `conftest.py` deselects it at collection.
-A feature of a double follows from its profile, and a feature of a cluster from its answers. Before the first test, the
-double's answers have to confirm its profile.
+A test names its needs, for example `@pytest.mark.needs("taints", "since 1.36")`, and a fixture with `declare_needs`. All
+needs have to be met. A test never begins on a target without a feature that it needs: `conftest.py` deselects it at
+collection. A feature of a double follows from its profile, and a feature of a cluster from its answers. Before the first
+test, the double's answers have to confirm its profile.
 """
 
 import re
@@ -58,7 +58,7 @@ class Features:
     minor: int
     names: frozenset[str]
 
-    def missing(self, needs: Iterable[str]) -> list[str]:
+    def find_missing(self, needs: Iterable[str]) -> list[str]:
         """Return the needs that the target does not meet.
 
         Raises:
@@ -121,7 +121,7 @@ def _features(
     return Features(minor=minor, names=frozenset(names))
 
 
-def needed(*needs: str) -> Callable[[_Fixture], _Fixture]:
+def declare_needs(*needs: str) -> Callable[[_Fixture], _Fixture]:
     """Return a decorator for the function of a fixture: each test that uses it has these needs, too."""
 
     def note(fixture: _Fixture) -> _Fixture:

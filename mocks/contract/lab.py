@@ -60,17 +60,17 @@ class Lab:
         made = await self.world.make("pods", metadata=metadata, spec=body)
         return str(made["metadata"]["name"])
 
-    async def allocated(self, claim: str, holds: Callable[[Json], Any] = lambda _: True) -> Json:
+    async def wait_until_allocated(self, claim: str, holds: Callable[[Json], Any] = lambda _: True) -> Json:
         """Wait until a claim is allocated, and more; return the claim."""
         return await self.world.until(
             "resourceclaims", claim, lambda stored: is_allocated(stored) and holds(stored)
         )
 
-    async def deallocated(self, claim: str) -> Json:
+    async def wait_until_deallocated(self, claim: str) -> Json:
         """Wait until a claim has no allocation."""
         return await self.world.until("resourceclaims", claim, lambda stored: not is_allocated(stored))
 
-    async def bound(self, pod: str) -> Json:
+    async def wait_until_bound(self, pod: str) -> Json:
         """Wait until a pod has its node, which must be ours."""
         assigned = await self.world.until("pods", pod, lambda stored: stored["spec"].get("nodeName"))
         assert assigned["spec"]["nodeName"] == self.node
@@ -109,7 +109,7 @@ class Lab:
     async def event(self, pod: str, reason: str, words: str = "") -> Json:
         """Wait for an event about a pod."""
 
-        def fitting(event: Json) -> bool:
+        def is_match(event: Json) -> bool:
             return (
                 pod in (event["regarding"].get("name"), (event.get("related") or {}).get("name"))
                 and event["reason"] == reason
@@ -118,13 +118,13 @@ class Lab:
 
         path = self.world.path("events")
         reply = await self.world.eventually(
-            lambda: self.world.api.get(path), lambda reply: any(map(fitting, reply.items))
+            lambda: self.world.api.get(path), lambda reply: any(map(is_match, reply.items))
         )
-        return next(filter(fitting, reply.items))
+        return next(filter(is_match, reply.items))
 
 
-async def made(world: World) -> Lab:
-    """Make a new one."""
+async def make_lab(world: World) -> Lab:
+    """Make a node, a class of devices, and the lab of both."""
     label = world.name("lab")
     node = await world.node(label, **{bodies.NODE_LABEL: label})
     selector = {"cel": {"expression": f'device.driver == "{world.driver}"'}}
@@ -158,7 +158,7 @@ def state(result: Json, *conditions: Json) -> Json:
     return bodies.device_status(result["driver"], result["pool"], result["device"], *conditions)
 
 
-def reserved(claim: Json) -> list[str]:
+def list_consumers(claim: Json) -> list[str]:
     """Return the names of the pods that use a claim."""
     return [consumer["name"] for consumer in (claim.get("status") or {}).get("reservedFor") or []]
 

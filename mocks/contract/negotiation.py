@@ -55,7 +55,7 @@ class Driver:
         results = [bodies.result(self.name, POOL, "d1")]
         return {"controller": self.name, "devices": {"results": results}, **where, **fields}
 
-    def allocated(self, *nodes: str, reserved: list[Json] | None = None, **fields: Any) -> Json:
+    def make_allocated_status(self, *nodes: str, reserved: list[Json] | None = None, **fields: Any) -> Json:
         """Return the status of an allocated claim; `fields` are of its allocation."""
         status: Json = {"allocation": self.allocation(*nodes, **fields)}
         if self.by_class:
@@ -77,7 +77,7 @@ class Driver:
 
     async def more(self, **fields: Any) -> "Driver":
         """Return the same driver with another class."""
-        return await made(self.world, **fields)
+        return await make_driver(self.world, **fields)
 
     async def claim(self, **fields: Any) -> "Claim":
         """Create a claim."""
@@ -109,7 +109,7 @@ class Claim:
         api = self.driver.world.api
         marked = await api.merge(self.path, {"metadata": {"finalizers": [FINALIZER]}})
         assert marked.code == 200, marked.body
-        reply = await self.status(**self.driver.allocated(*nodes, reserved=reserved))
+        reply = await self.status(**self.driver.make_allocated_status(*nodes, reserved=reserved))
         assert reply.code == 200, reply.body
         allocated: Json = reply.body
         return allocated
@@ -141,8 +141,8 @@ def refuses(reply: Reply, field: str, reason: str) -> None:
     assert reply.causes.get(field) == reason, reply.causes
 
 
-async def made(world: World, **fields: Any) -> Driver:
-    """Return a new driver, with its class; `fields` are the class's."""
+async def make_driver(world: World, **fields: Any) -> Driver:
+    """Make a driver, with its class; `fields` are the class's."""
     if world.can.classic == "v1alpha2":
         created = await world.make("resourceclasses", driverName=world.driver, **fields)
     else:

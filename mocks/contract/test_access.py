@@ -8,7 +8,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}
 
 
-async def allowed(world, ask):
+async def ask_until_allowed(world, ask):
     """Return the first answer of a right that was just given; a cluster takes it up within a second."""
     return await world.eventually(ask, lambda reply: reply.code != 403)
 
@@ -53,7 +53,7 @@ async def test_an_account_without_roles_may_discover(world):
 async def test_a_role_allows_its_verbs_in_its_namespace_alone(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
-    assert (await allowed(world, lambda: alice.get(world.path("configmaps")))).code == 200
+    assert (await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))).code == 200
     assert (await alice.post(world.path("configmaps"), world.body("configmaps", world.name()))).code == 403
     assert (await alice.get(world.path("configmaps", namespace="default"))).code == 403
     assert (await alice.get("/api/v1/configmaps")).code == 403
@@ -62,14 +62,14 @@ async def test_a_role_allows_its_verbs_in_its_namespace_alone(world):
 
 async def test_a_role_bound_to_one_account_is_not_anothers(world):
     await world.allow("alice", READ)
-    await allowed(world, lambda: world.acting_as("alice").get(world.path("configmaps")))
+    await ask_until_allowed(world, lambda: world.acting_as("alice").get(world.path("configmaps")))
     assert (await world.acting_as("bob").get(world.path("configmaps"))).code == 403
 
 
 async def test_a_cluster_role_bound_for_the_cluster_allows_everywhere(world):
     await world.allow("alice", READ, everywhere=True)
     alice = world.acting_as("alice")
-    assert (await allowed(world, lambda: alice.get("/api/v1/configmaps"))).code == 200
+    assert (await ask_until_allowed(world, lambda: alice.get("/api/v1/configmaps"))).code == 200
     assert (await alice.get(world.path("configmaps"))).code == 200
 
 
@@ -85,7 +85,7 @@ async def test_a_cluster_role_bound_in_a_namespace_allows_there_alone(world):
         subjects=[{"kind": "ServiceAccount", "name": "alice", "namespace": world.namespace}],
     )
     alice = world.acting_as("alice")
-    assert (await allowed(world, lambda: alice.get(world.path("configmaps")))).code == 200
+    assert (await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))).code == 200
     assert (await alice.get("/api/v1/configmaps")).code == 403
 
 
@@ -94,7 +94,7 @@ async def test_resource_names_allow_these_objects_alone(world):
     name = mine["metadata"]["name"]
     await world.allow("alice", {**READ, "resourceNames": [name]})
     alice = world.acting_as("alice")
-    assert (await allowed(world, lambda: alice.get(world.path("configmaps", name)))).code == 200
+    assert (await ask_until_allowed(world, lambda: alice.get(world.path("configmaps", name)))).code == 200
     assert (await alice.get(world.path("configmaps", other["metadata"]["name"]))).code == 403
     assert (await alice.get(world.path("configmaps"))).code == 403
     listed = await alice.get(world.path("configmaps"), fieldSelector=f"metadata.name={name}")
@@ -108,7 +108,7 @@ async def test_a_resource_does_not_include_its_subresources(world):
     rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "patch"]}
     await world.allow("alice", rule)
     alice = world.acting_as("alice")
-    assert (await allowed(world, lambda: alice.get(world.path("resourceclaims", name)))).code == 200
+    assert (await ask_until_allowed(world, lambda: alice.get(world.path("resourceclaims", name)))).code == 200
     reply = await alice.merge(world.path("resourceclaims", name, "status"), {"status": {}})
     assert reply.code == 403
     assert 'cannot patch resource "resourceclaims/status"' in reply.message
@@ -117,7 +117,7 @@ async def test_a_resource_does_not_include_its_subresources(world):
 async def test_watching_is_a_verb_of_its_own(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("configmaps")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))
     reply = await alice.get(world.path("configmaps"), watch=True)
     assert reply.code == 403
     assert "cannot watch" in reply.message
@@ -126,7 +126,7 @@ async def test_watching_is_a_verb_of_its_own(world):
 async def test_deleting_a_collection_is_a_verb_of_its_own(world):
     await world.allow("alice", {**READ, "verbs": ["delete", "get"]})
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("configmaps", "none")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps", "none")))
     reply = await alice.delete(world.path("configmaps"), labelSelector="none=none")
     assert reply.code == 403
     assert "cannot deletecollection" in reply.message
@@ -135,7 +135,7 @@ async def test_deleting_a_collection_is_a_verb_of_its_own(world):
 async def test_applying_a_new_object_needs_the_right_to_create(world):
     await world.allow("alice", {**READ, "verbs": ["get", "patch"]})
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("configmaps", "none")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps", "none")))
     reply = await alice.apply(world.path("configmaps", name := world.name()), world.body("configmaps", name))
     assert reply.code == 403
     assert (
@@ -148,7 +148,7 @@ async def test_applying_a_new_object_needs_the_right_to_create(world):
 async def test_a_role_that_is_unbound_allows_nothing_any_more(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("configmaps")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))
     await world.clean()
     reply = await world.eventually(
         lambda: alice.get(world.path("configmaps")), lambda reply: reply.code == 403
@@ -168,7 +168,7 @@ async def test_an_account_gives_no_right_that_it_lacks(world):
     roles = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create", "get"]}
     await world.allow("alice", roles)
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("roles", "none")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("roles", "none")))
     reply = await world.post("roles", world.body("roles", world.name(), rules=[READ]), client=alice)
     assert (reply.code, reply.reason) == (403, "Forbidden")
     assert "attempting to grant RBAC permissions not currently held" in reply.message
@@ -186,7 +186,7 @@ async def ask(client, **attributes):
 async def test_an_account_can_ask_what_it_may(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("configmaps")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))
     access = {"group": "", "resource": "configmaps", "namespace": world.namespace}
     assert await ask(alice, **access, verb="list") is True
     assert await ask(alice, **access, verb="delete") is False
@@ -196,7 +196,7 @@ async def test_an_account_can_ask_what_it_may(world):
 async def test_an_account_can_list_its_rules(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
-    await allowed(world, lambda: alice.get(world.path("configmaps")))
+    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
     reply = await alice.post(
         f"{REVIEWS}/selfsubjectrulesreviews", {**body, "spec": {"namespace": world.namespace}}
@@ -207,7 +207,7 @@ async def test_an_account_can_list_its_rules(world):
 
 async def test_others_can_be_asked_about(world):
     await world.allow("alice", READ)
-    await allowed(world, lambda: world.acting_as("alice").get(world.path("configmaps")))
+    await ask_until_allowed(world, lambda: world.acting_as("alice").get(world.path("configmaps")))
     access = {"group": "", "resource": "configmaps", "namespace": world.namespace, "verb": "get"}
     for account, expected in (("alice", True), ("bob", False)):
         body = {

@@ -40,7 +40,7 @@ async def enforced(world):
     return enforce
 
 
-async def refused(world, metadata, **fields):
+async def post_until_refused(world, metadata, **fields):
     """Return the refusal of an object, once the policy is in force."""
 
     async def attempt():
@@ -55,7 +55,7 @@ async def test_a_policy_refuses_what_its_expression_says(world, enforced):
     ours = await enforced(
         {"expression": "!has(object.data) || object.data.size() < 2", "message": "one entry at most"}
     )
-    reply = await refused(world, ours, data={"a": "1", "b": "2"})
+    reply = await post_until_refused(world, ours, data={"a": "1", "b": "2"})
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert "one entry at most" in reply.message
     assert "ValidatingAdmissionPolicy" in reply.message
@@ -64,13 +64,13 @@ async def test_a_policy_refuses_what_its_expression_says(world, enforced):
 
 async def test_a_policy_chooses_the_reason_of_its_refusal(world, enforced):
     ours = await enforced({"expression": "false", "message": "no", "reason": "Forbidden"})
-    reply = await refused(world, ours)
+    reply = await post_until_refused(world, ours)
     assert (reply.code, reply.reason) == (403, "Forbidden")
 
 
 async def test_a_message_can_be_computed(world, enforced):
     ours = await enforced({"expression": "false", "messageExpression": "'not ' + object.metadata.name"})
-    reply = await refused(world, ours)
+    reply = await post_until_refused(world, ours)
     assert f"not {world.namespace}" in reply.message
 
 
@@ -98,7 +98,7 @@ async def test_a_policy_sees_the_old_object_and_the_user(world, enforced):
 
 async def test_a_policy_holds_for_dry_runs_and_applying(world, enforced):
     ours = await enforced({"expression": "false", "message": "never"})
-    await refused(world, ours)
+    await post_until_refused(world, ours)
     body = world.body("configmaps", name := world.name(), metadata=ours)
     assert (await world.post("configmaps", body, dryRun="All")).code == 422
     assert (await world.api.apply(world.path("configmaps", name), body)).code == 422
@@ -109,7 +109,7 @@ async def test_match_conditions_take_requests_out(world, enforced):
         {"expression": "false", "message": "never"},
         matchConditions=[{"name": "named", "expression": "has(object.data)"}],
     )
-    await refused(world, ours, data={"a": "1"})
+    await post_until_refused(world, ours, data={"a": "1"})
     await world.make("configmaps", metadata=ours)
 
 
@@ -118,13 +118,13 @@ async def test_variables_are_computed_once_and_used_by_name(world, enforced):
         {"expression": "variables.size < 2", "message": "too big"},
         variables=[{"name": "size", "expression": "has(object.data) ? object.data.size() : 0"}],
     )
-    reply = await refused(world, ours, data={"a": "1", "b": "2"})
+    reply = await post_until_refused(world, ours, data={"a": "1", "b": "2"})
     assert "too big" in reply.message
 
 
 async def test_a_policy_that_fails_refuses_unless_told_to_ignore(world, enforced):
     ours = await enforced({"expression": "object.data['missing'] == 'x'", "reason": "Forbidden"})
-    reply = await refused(world, ours, data={"a": "1"})
+    reply = await post_until_refused(world, ours, data={"a": "1"})
     assert (reply.code, reply.reason, "no such key: missing" in reply.message) == (422, "Invalid", True)
 
 
@@ -189,7 +189,7 @@ async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, e
     ours = await enforced(
         {"expression": "!has(object.data)", "message": "in force"}, {"expression": expression}
     )
-    assert "in force" in (await refused(world, ours, data={"a": "1"})).message
+    assert "in force" in (await post_until_refused(world, ours, data={"a": "1"})).message
     reply = await world.post("configmaps", world.body("configmaps", world.name(), metadata=ours))
     assert (reply.code, words in reply.message) == (422 if words else 201, True)
 
@@ -219,7 +219,7 @@ async def test_the_first_of_several_refusals_is_the_message_and_the_only_cause(w
         {"expression": "false", "message": "first", "reason": "Forbidden"},
         {"expression": "false", "message": "second"},
     )
-    reply = await refused(world, ours)
+    reply = await post_until_refused(world, ours)
     assert (reply.code, "first" in reply.message) == (403, True)
     (cause,) = reply.body["details"]["causes"]
     assert cause["message"].endswith("denied request: first")
@@ -230,7 +230,7 @@ async def test_a_variable_that_fails_is_named_where_it_is_used(world, enforced):
         {"expression": "!has(object.data) || variables.missing == ''"},
         variables=[{"name": "missing", "expression": "object.data['missing']"}],
     )
-    reply = await refused(world, ours, data={"a": "1"})
+    reply = await post_until_refused(world, ours, data={"a": "1"})
     assert 'composited variable "missing" fails to evaluate: no such key: missing' in reply.message
     await world.make("configmaps", metadata=ours)
 

@@ -16,7 +16,7 @@ class Applied:
         self.path = world.path("configmaps", self.name)
         world.remember(self.path)
 
-    async def by(self, manager, *, metadata=None, data=None, **query):
+    async def apply_as(self, manager, *, metadata=None, data=None, **query):
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -32,23 +32,23 @@ def applied(world):
 
 
 async def test_applying_a_missing_object_creates_it(applied):
-    reply = await applied.by("a", data={"x": "1"})
+    reply = await applied.apply_as("a", data={"x": "1"})
     assert (reply.code, reply.body["data"]) == (201, {"x": "1"})
 
 
 async def test_applying_the_same_again_keeps_the_version(applied):
-    first = await applied.by("a", data={"x": "1"})
-    again = await applied.by("a", data={"x": "1"})
+    first = await applied.apply_as("a", data={"x": "1"})
+    again = await applied.apply_as("a", data={"x": "1"})
     assert (again.code, again.version) == (200, first.version)
 
 
 async def test_a_manager_must_be_named(applied):
-    reply = await applied.by(None, data={"x": "1"})
+    reply = await applied.apply_as(None, data={"x": "1"})
     assert (reply.code, reply.causes) == (422, {"fieldManager": "FieldValueRequired"})
 
 
 async def test_ownership_is_recorded(applied):
-    reply = await applied.by("a", data={"x": "1"})
+    reply = await applied.apply_as("a", data={"x": "1"})
     (entry,) = reply.body["metadata"]["managedFields"]
     assert (entry["manager"], entry["operation"], entry["apiVersion"]) == ("a", "Apply", "v1")
     assert (entry["fieldsType"], entry["fieldsV1"]) == ("FieldsV1", {"f:data": {"f:x": {}}})
@@ -57,15 +57,15 @@ async def test_ownership_is_recorded(applied):
 
 
 async def test_two_managers_share_an_object(applied):
-    await applied.by("a", data={"x": "1"})
-    reply = await applied.by("b", data={"y": "2"})
+    await applied.apply_as("a", data={"x": "1"})
+    reply = await applied.apply_as("b", data={"y": "2"})
     assert reply.body["data"] == {"x": "1", "y": "2"}
     assert {entry["manager"] for entry in reply.body["metadata"]["managedFields"]} == {"a", "b"}
 
 
 async def test_another_managers_value_is_a_conflict_that_names_it_and_the_field(applied):
-    await applied.by("a", data={"x": "1"})
-    reply = await applied.by("b", data={"x": "2"})
+    await applied.apply_as("a", data={"x": "1"})
+    reply = await applied.apply_as("b", data={"x": "2"})
     assert (reply.code, reply.reason) == (409, "Conflict")
     (cause,) = reply.body["details"]["causes"]
     assert (cause["reason"], cause["field"]) == ("FieldManagerConflict", ".data.x")
@@ -73,67 +73,69 @@ async def test_another_managers_value_is_a_conflict_that_names_it_and_the_field(
 
 
 async def test_force_takes_the_field(applied):
-    await applied.by("a", data={"x": "1"})
-    reply = await applied.by("b", data={"x": "2"}, force=True)
+    await applied.apply_as("a", data={"x": "1"})
+    reply = await applied.apply_as("b", data={"x": "2"}, force=True)
     assert (reply.code, reply.body["data"]) == (200, {"x": "2"})
     assert [entry["manager"] for entry in reply.body["metadata"]["managedFields"]] == ["b"]
-    back = await applied.by("a", data={"x": "1"})
+    back = await applied.apply_as("a", data={"x": "1"})
     assert back.code == 409
 
 
 async def test_the_same_value_is_owned_together_without_a_conflict(applied):
-    await applied.by("a", data={"x": "1"})
-    assert (await applied.by("b", data={"x": "1"})).code == 200
-    left = await applied.by("a", data={})
+    await applied.apply_as("a", data={"x": "1"})
+    assert (await applied.apply_as("b", data={"x": "1"})).code == 200
+    left = await applied.apply_as("a", data={})
     assert left.body["data"] == {"x": "1"}
-    gone = await applied.by("b", data={})
+    gone = await applied.apply_as("b", data={})
     assert not gone.body.get("data")
 
 
 async def test_a_field_that_its_only_manager_leaves_out_is_removed(applied):
-    await applied.by("a", data={"x": "1", "y": "2"})
-    reply = await applied.by("a", data={"y": "2"})
+    await applied.apply_as("a", data={"x": "1", "y": "2"})
+    reply = await applied.apply_as("a", data={"y": "2"})
     assert reply.body["data"] == {"y": "2"}
 
 
 async def test_an_update_takes_a_field_without_asking(applied):
-    await applied.by("a", data={"x": "1"})
+    await applied.apply_as("a", data={"x": "1"})
     reply = await applied.world.api.merge(applied.path, {"data": {"x": "2"}}, fieldManager="b")
     assert reply.code == 200
     owners = {entry["manager"]: entry for entry in reply.body["metadata"]["managedFields"]}
     assert owners["b"]["operation"] == "Update"
     assert "a" not in owners
-    assert (await applied.by("a", data={"x": "1"})).code == 409
+    assert (await applied.apply_as("a", data={"x": "1"})).code == 409
 
 
 async def test_a_wrong_uid_is_refused_as_immutable(applied):
-    made = await applied.by("a", data={"x": "1"})
-    reply = await applied.by("a", metadata={"uid": OTHER_UID}, data={"x": "2"})
+    made = await applied.apply_as("a", data={"x": "1"})
+    reply = await applied.apply_as("a", metadata={"uid": OTHER_UID}, data={"x": "2"})
     assert (reply.code, reply.causes) == (422, {"metadata.uid": "FieldValueInvalid"})
     assert "field is immutable" in reply.message
     assert (await applied.world.api.get(applied.path)).version == made.version
 
 
 async def test_a_uid_for_a_missing_object_is_a_conflict(applied):
-    reply = await applied.by("a", metadata={"uid": OTHER_UID}, data={"x": "1"})
+    reply = await applied.apply_as("a", metadata={"uid": OTHER_UID}, data={"x": "1"})
     assert (reply.code, reply.reason) == (409, "Conflict")
 
 
 async def test_a_stale_version_is_a_conflict_even_with_force(applied):
-    made = await applied.by("a", data={"x": "1"})
-    await applied.by("b", data={"y": "1"})
-    reply = await applied.by("a", metadata={"resourceVersion": made.version}, data={"x": "2"}, force=True)
+    made = await applied.apply_as("a", data={"x": "1"})
+    await applied.apply_as("b", data={"y": "1"})
+    reply = await applied.apply_as(
+        "a", metadata={"resourceVersion": made.version}, data={"x": "2"}, force=True
+    )
     assert (reply.code, reply.reason) == (409, "Conflict")
     assert "the object has been modified" in reply.message
 
 
 async def test_applied_objects_must_not_carry_managed_fields(applied):
-    reply = await applied.by("a", metadata={"managedFields": [{"manager": "z"}]}, data={"x": "1"})
+    reply = await applied.apply_as("a", metadata={"managedFields": [{"manager": "z"}]}, data={"x": "1"})
     assert reply.code == 400
 
 
 async def test_force_is_for_applying_alone(applied):
-    await applied.by("a", data={"x": "1"})
+    await applied.apply_as("a", data={"x": "1"})
     reply = await applied.world.api.merge(applied.path, {"data": {"x": "2"}}, force=True)
     assert (reply.code, reply.causes) == (422, {"force": "FieldValueForbidden"})
 
@@ -152,20 +154,20 @@ async def test_yaml_is_what_is_applied(applied):
 
 
 async def test_a_dry_run_of_applying_stores_nothing(applied):
-    assert (await applied.by("a", data={"x": "1"}, dryRun="All")).code == 201
+    assert (await applied.apply_as("a", data={"x": "1"}, dryRun="All")).code == 201
     assert (await applied.world.api.get(applied.path)).code == 404
 
 
 async def test_finalizers_are_a_set_to_which_each_manager_adds_its_own(applied):
-    await applied.by("a", metadata={"finalizers": ["x.dev/a"]})
-    both = await applied.by("b", metadata={"finalizers": ["x.dev/b"]})
+    await applied.apply_as("a", metadata={"finalizers": ["x.dev/a"]})
+    both = await applied.apply_as("b", metadata={"finalizers": ["x.dev/b"]})
     assert set(both.body["metadata"]["finalizers"]) == {"x.dev/a", "x.dev/b"}
-    left = await applied.by("a", metadata={})
+    left = await applied.apply_as("a", metadata={})
     assert left.body["metadata"]["finalizers"] == ["x.dev/b"]
 
 
 async def test_a_manager_of_update_and_one_of_apply_are_two(applied):
-    await applied.by("a", data={"x": "1"})
+    await applied.apply_as("a", data={"x": "1"})
     reply = await applied.world.api.merge(applied.path, {"data": {"y": "2"}}, fieldManager="a")
     operations = {(entry["manager"], entry["operation"]) for entry in reply.body["metadata"]["managedFields"]}
     assert operations == {("a", "Apply"), ("a", "Update")}
@@ -179,7 +181,7 @@ class Claimed:
         self.name = name
         self.path = world.path("resourceclaims", name, "status")
 
-    async def by(self, manager, *devices, metadata=None, **query):
+    async def apply_as(self, manager, *devices, metadata=None, **query):
         body = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -193,7 +195,7 @@ class Claimed:
 
 
 @pytest.fixture
-@features.needed("v1")
+@features.declare_needs("v1")
 async def claimed(world):
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     claim = Claimed(world, made["metadata"]["name"])
@@ -204,15 +206,15 @@ async def claimed(world):
 
 
 async def test_two_managers_keep_their_conditions_in_one_device_entry(claimed):
-    await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
-    reply = await claimed.by("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
+    await claimed.apply_as("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
+    reply = await claimed.apply_as("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
     (entry,) = reply.body["status"]["devices"]
     assert {condition["type"] for condition in entry["conditions"]} == {bodies.ATTACHED, bodies.VISIBLE}
 
 
 async def test_device_entries_are_distinguished_by_driver_pool_and_device(claimed):
-    await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
-    reply = await claimed.by("node", claimed.device("d2", bodies.condition(bodies.ATTACHED, "False")))
+    await claimed.apply_as("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
+    reply = await claimed.apply_as("node", claimed.device("d2", bodies.condition(bodies.ATTACHED, "False")))
     assert {
         device["device"]: device["conditions"][0]["status"] for device in reply.body["status"]["devices"]
     } == {
@@ -222,27 +224,27 @@ async def test_device_entries_are_distinguished_by_driver_pool_and_device(claime
 
 
 async def test_a_condition_that_its_manager_leaves_out_goes_and_the_others_stay(claimed):
-    await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
-    await claimed.by("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
-    reply = await claimed.by("controller", claimed.device("d1"))
+    await claimed.apply_as("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
+    await claimed.apply_as("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
+    reply = await claimed.apply_as("controller", claimed.device("d1"))
     (entry,) = reply.body["status"]["devices"]
     assert [condition["type"] for condition in entry["conditions"]] == [bodies.VISIBLE]
 
 
 async def test_two_managers_conflict_over_one_condition(claimed):
-    await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
-    reply = await claimed.by("node", claimed.device("d1", bodies.condition(bodies.ATTACHED, "False")))
+    await claimed.apply_as("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
+    reply = await claimed.apply_as("node", claimed.device("d1", bodies.condition(bodies.ATTACHED, "False")))
     assert reply.code == 409
     (cause,) = reply.body["details"]["causes"]
     assert cause["field"].endswith(f'conditions[type="{bodies.ATTACHED}"].status')
-    forced = await claimed.by(
+    forced = await claimed.apply_as(
         "node", claimed.device("d1", bodies.condition(bodies.ATTACHED, "False")), force=True
     )
     assert forced.body["status"]["devices"][0]["conditions"][0]["status"] == "False"
 
 
 async def test_ownership_of_a_status_is_recorded_with_its_subresource(claimed):
-    reply = await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
+    reply = await claimed.apply_as("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
     entry = next(
         managed for managed in reply.body["metadata"]["managedFields"] if managed["manager"] == "controller"
     )
@@ -253,14 +255,14 @@ async def test_ownership_of_a_status_is_recorded_with_its_subresource(claimed):
 
 async def test_a_stale_view_of_a_claim_does_not_mark_it_ready(claimed):
     before = await claimed.world.api.get(claimed.path)
-    await claimed.by("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
+    await claimed.apply_as("node", claimed.device("d1", bodies.condition(bodies.VISIBLE)))
     ready = claimed.device("d1", bodies.condition(bodies.ATTACHED))
-    stale = await claimed.by("controller", ready, metadata={"resourceVersion": before.version})
+    stale = await claimed.apply_as("controller", ready, metadata={"resourceVersion": before.version})
     assert (stale.code, stale.reason) == (409, "Conflict")
-    other = await claimed.by("controller", ready, metadata={"uid": OTHER_UID})
+    other = await claimed.apply_as("controller", ready, metadata={"uid": OTHER_UID})
     assert (other.code, other.causes) == (422, {"metadata.uid": "FieldValueInvalid"})
     now = (await claimed.world.api.get(claimed.path)).body["metadata"]
-    fresh = await claimed.by(
+    fresh = await claimed.apply_as(
         "controller", ready, metadata={key: now[key] for key in ("uid", "resourceVersion")}
     )
     assert fresh.code == 200
@@ -269,4 +271,4 @@ async def test_a_stale_view_of_a_claim_does_not_mark_it_ready(claimed):
 @pytest.mark.needs("v1")
 async def test_the_status_of_a_missing_claim_is_not_created(world):
     missing = Claimed(world, world.name())
-    assert (await missing.by("controller")).code == 404
+    assert (await missing.apply_as("controller")).code == 404

@@ -3,7 +3,7 @@
 import pytest
 
 from contract import bodies, features
-from contract.lab import devices, is_allocated, reserved, results, state
+from contract.lab import devices, is_allocated, list_consumers, results, state
 
 pytestmark = pytest.mark.needs("v1")
 
@@ -16,7 +16,7 @@ def device(name, **fields):
 
 
 @pytest.fixture
-@features.needed("bindingConditions")
+@features.declare_needs("bindingConditions")
 async def waiting(lab):
     """Return a lab on a server that keeps binding conditions."""
     return lab
@@ -26,8 +26,8 @@ async def waiting(lab):
 async def test_without_the_gate_a_pod_is_bound_before_its_device_is_there(lab):
     await lab.pool(device("d1"))
     claim = await lab.claim()
-    await lab.bound(await lab.pod(claim))
-    allocated = await lab.allocated(claim)
+    await lab.wait_until_bound(await lab.pod(claim))
+    allocated = await lab.wait_until_allocated(claim)
     assert "allocationTimestamp" not in allocated["status"]["allocation"]
     assert "bindingConditions" not in results(allocated)[0]
 
@@ -36,24 +36,24 @@ async def test_a_pod_is_bound_when_its_device_is_ready(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     assert not (await waiting.world.api.get(waiting.world.path("pods", pod))).body["spec"].get("nodeName")
     await waiting.ready(allocated)
-    await waiting.bound(pod)
+    await waiting.wait_until_bound(pod)
 
 
 async def test_the_allocation_says_what_is_waited_for_since_when_and_where(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     allocation = allocated["status"]["allocation"]
     (result,) = results(allocated)
     assert result["bindingConditions"] == [bodies.ATTACHED]
     assert result["bindingFailureConditions"] == [bodies.FAILED]
     assert allocation["nodeSelector"] == bodies.node_selector(waiting.node)
     assert allocation["allocationTimestamp"]
-    assert reserved(allocated) == [pod]
+    assert list_consumers(allocated) == [pod]
     assert "resource.kubernetes.io/delete-protection" in allocated["metadata"]["finalizers"]
 
 
@@ -61,7 +61,7 @@ async def test_a_device_that_does_not_bind_to_its_node_leaves_the_slices_selecto
     await waiting.pool(device("d1", bindsToNode=False))
     claim = await waiting.claim()
     await waiting.pod(claim)
-    allocation = (await waiting.allocated(claim))["status"]["allocation"]
+    allocation = (await waiting.wait_until_allocated(claim))["status"]["allocation"]
     assert allocation["nodeSelector"] == bodies.for_nodes(waiting.label)
 
 
@@ -84,24 +84,24 @@ async def test_all_conditions_must_be_true(waiting):
     await waiting.pool(device("d1", **TWO))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     (result,) = results(allocated)
     unsure = [bodies.condition(bodies.ATTACHED), bodies.condition(bodies.VISIBLE, "Unknown")]
     await waiting.tell(claim, state(result, *unsure))
     await waiting.quiet("pods", pod, lambda stored: stored["spec"].get("nodeName"))
     await waiting.ready(allocated, bodies.ATTACHED, bodies.VISIBLE)
-    await waiting.bound(pod)
+    await waiting.wait_until_bound(pod)
 
 
 async def test_all_devices_of_all_claims_must_be_ready(waiting):
     await waiting.pool(device("d1"), device("d2"))
     claims = [await waiting.claim(), await waiting.claim()]
     pod = await waiting.pod(*claims)
-    first, second = [await waiting.allocated(claim) for claim in claims]
+    first, second = [await waiting.wait_until_allocated(claim) for claim in claims]
     await waiting.ready(first)
     await waiting.quiet("pods", pod, lambda stored: stored["spec"].get("nodeName"))
     await waiting.ready(second)
-    await waiting.bound(pod)
+    await waiting.wait_until_bound(pod)
 
 
 @pytest.mark.needs("taints")
@@ -109,24 +109,24 @@ async def test_a_failure_of_a_tainted_device_moves_the_claim_to_another(waiting)
     slice_ = await waiting.pool(device("d1"), device("d2"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     assert devices(allocated) == ["d1"]
     path = waiting.world.path("resourceslices", slice_["metadata"]["name"])
     tainted = [device("d1", taints=[TAINT]), device("d2")]
     assert (await waiting.world.api.merge(path, {"spec": {"devices": tainted}})).code == 200
     failed = bodies.condition(bodies.FAILED, reason="FabricError", message="port down")
     await waiting.tell(claim, state(results(allocated)[0], failed))
-    moved = await waiting.allocated(claim, lambda stored: devices(stored) == ["d2"])
+    moved = await waiting.wait_until_allocated(claim, lambda stored: devices(stored) == ["d2"])
     assert "devices" not in moved["status"]
     await waiting.ready(moved)
-    await waiting.bound(pod)
+    await waiting.wait_until_bound(pod)
 
 
 async def test_a_failure_is_reported_in_the_controllers_words(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     failed = bodies.condition(bodies.FAILED, reason="FabricError", message="port down")
     await waiting.tell(claim, state(results(allocated)[0], failed))
     words = f'device binding failed: claim={claim}, reason=FabricError, message="port down"'
@@ -139,19 +139,19 @@ async def test_the_same_device_may_be_chosen_again_if_nothing_keeps_it_away(wait
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     await waiting.tell(claim, state(results(allocated)[0], bodies.condition(bodies.FAILED)))
-    again = await waiting.allocated(claim, lambda stored: not stored["status"].get("devices"))
+    again = await waiting.wait_until_allocated(claim, lambda stored: not stored["status"].get("devices"))
     assert devices(again) == ["d1"]
     await waiting.ready(again)
-    await waiting.bound(pod)
+    await waiting.wait_until_bound(pod)
 
 
 async def test_a_failure_behind_a_device_that_is_not_ready_is_unseen(waiting):
     await waiting.pool(device("d1"), device("d2"))
     claim = await waiting.claim(requests=[waiting.request(count=2)])
     pod = await waiting.pod(claim)
-    first, second = results(await waiting.allocated(claim))
+    first, second = results(await waiting.wait_until_allocated(claim))
     failed = state(second, bodies.condition(bodies.FAILED, reason="Late", message="unseen"))
     await waiting.tell(claim, failed)
     await waiting.quiet("resourceclaims", claim, lambda stored: not stored["status"].get("devices"))
@@ -163,7 +163,7 @@ async def test_a_failure_in_a_later_claim_is_unseen_while_an_earlier_one_waits(w
     await waiting.pool(device("d1"), device("d2"))
     claims = [await waiting.claim(), await waiting.claim()]
     pod = await waiting.pod(*claims)
-    first, second = [await waiting.allocated(claim) for claim in claims]
+    first, second = [await waiting.wait_until_allocated(claim) for claim in claims]
     await waiting.tell(claims[1], state(results(second)[0], bodies.condition(bodies.FAILED, reason="Late")))
     await waiting.quiet("resourceclaims", claims[1], lambda stored: not stored["status"].get("devices"))
     await waiting.ready(first)
@@ -174,7 +174,7 @@ async def test_failed_claims_are_deallocated_one_at_a_time(waiting):
     await waiting.pool(device("d1"), device("d2"))
     claims = [await waiting.claim(), await waiting.claim()]
     await waiting.pod(*claims)
-    allocated = [await waiting.allocated(claim) for claim in claims]
+    allocated = [await waiting.wait_until_allocated(claim) for claim in claims]
     collection = waiting.world.path("resourceclaims")
     listed = await waiting.world.api.get(collection)
     # The later claim first, or it could be taken back before it has failed.
@@ -202,34 +202,34 @@ async def test_a_claim_that_another_pod_uses_is_not_taken_back(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     first = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     await waiting.ready(allocated)
-    await waiting.bound(first)
+    await waiting.wait_until_bound(first)
     await waiting.tell(claim, state(results(allocated)[0], bodies.condition(bodies.FAILED)))
     second = await waiting.pod(claim)
     assert await waiting.unschedulable(second)
     current = (await waiting.world.api.get(waiting.world.path("resourceclaims", claim))).body
     assert is_allocated(current)
-    assert reserved(current) == [first]
+    assert list_consumers(current) == [first]
 
 
 async def test_a_condition_counts_by_its_status_alone(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    allocated = await waiting.allocated(claim)
+    allocated = await waiting.wait_until_allocated(claim)
     old = bodies.condition(bodies.ATTACHED, lastTransitionTime="2001-01-01T00:00:00Z", observedGeneration=0)
     await waiting.tell(claim, state(results(allocated)[0], old))
-    await waiting.bound(pod)
+    await waiting.wait_until_bound(pod)
 
 
 async def test_a_pod_that_goes_while_it_waits_gives_its_claim_back(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)
-    await waiting.allocated(claim)
+    await waiting.wait_until_allocated(claim)
     await waiting.world.api.delete(waiting.world.path("pods", pod), gracePeriodSeconds=0)
-    await waiting.world.until("resourceclaims", claim, lambda stored: not reserved(stored))
+    await waiting.world.until("resourceclaims", claim, lambda stored: not list_consumers(stored))
 
 
 @pytest.mark.needs("bindingConditions")
@@ -237,9 +237,9 @@ async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
     await hasty_lab.pool(device("d1"))
     claim = await hasty_lab.claim()
     pod = await hasty_lab.pod(claim)
-    first = (await hasty_lab.allocated(claim))["status"]["allocation"]["allocationTimestamp"]
+    first = (await hasty_lab.wait_until_allocated(claim))["status"]["allocation"]["allocationTimestamp"]
     await hasty_lab.event(pod, "FailedScheduling", "timeout")
-    later = await hasty_lab.allocated(
+    later = await hasty_lab.wait_until_allocated(
         claim, lambda stored: stored["status"]["allocation"]["allocationTimestamp"] != first
     )
     assert devices(later) == ["d1"]
@@ -250,7 +250,7 @@ async def test_a_pod_recovers_from_a_timeout(hasty_lab):
     await hasty_lab.pool(device("d1"))
     claim = await hasty_lab.claim()
     pod = await hasty_lab.pod(claim)
-    first = (await hasty_lab.allocated(claim))["status"]["allocation"]["allocationTimestamp"]
+    first = (await hasty_lab.wait_until_allocated(claim))["status"]["allocation"]["allocationTimestamp"]
     api, path = hasty_lab.world.api, hasty_lab.world.path
 
     async def report_ready():
@@ -262,4 +262,4 @@ async def test_a_pod_recovers_from_a_timeout(hasty_lab):
         return await api.get(path("pods", pod))
 
     await hasty_lab.world.eventually(report_ready, lambda reply: reply.body["spec"].get("nodeName"))
-    await hasty_lab.bound(pod)
+    await hasty_lab.wait_until_bound(pod)

@@ -3,7 +3,7 @@
 import pytest
 
 from contract import bodies
-from contract.lab import is_allocated, reserved
+from contract.lab import is_allocated, list_consumers
 
 pytestmark = pytest.mark.needs("v1")
 
@@ -51,10 +51,10 @@ async def test_a_claim_is_made_from_a_template_for_its_pod(templated):
 async def test_a_pod_with_a_template_is_bound_and_its_claim_goes_with_it(lab, templated):
     pod, claim = await templated()
     name = pod["metadata"]["name"]
-    await lab.bound(name)
-    await lab.allocated(claim["metadata"]["name"])
+    await lab.wait_until_bound(name)
+    await lab.wait_until_allocated(claim["metadata"]["name"])
     await lab.world.api.delete(lab.world.path("pods", name), gracePeriodSeconds=0)
-    await lab.world.gone("resourceclaims", claim["metadata"]["name"])
+    await lab.world.wait_until_gone("resourceclaims", claim["metadata"]["name"])
 
 
 async def test_a_pod_waits_for_its_template(lab):
@@ -64,7 +64,7 @@ async def test_a_pod_waits_for_its_template(lab):
     pod = await lab.pod(resourceClaims=uses)
     spec = {"devices": {"requests": [lab.request()]}}
     await lab.world.make("resourceclaimtemplates", template, spec={"spec": spec})
-    bound = await lab.bound(pod)
+    bound = await lab.wait_until_bound(pod)
     claim = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
     lab.world.remember(lab.world.path("resourceclaims", claim))
 
@@ -72,19 +72,19 @@ async def test_a_pod_waits_for_its_template(lab):
 async def test_a_claim_made_for_a_finished_pod_is_deleted(lab, templated):
     pod, claim = await templated()
     name = pod["metadata"]["name"]
-    await lab.bound(name)
+    await lab.wait_until_bound(name)
     await lab.world.api.merge(lab.world.path("pods", name, "status"), {"status": {"phase": "Succeeded"}})
-    await lab.world.gone("resourceclaims", claim["metadata"]["name"])
+    await lab.world.wait_until_gone("resourceclaims", claim["metadata"]["name"])
 
 
 async def test_the_claim_of_a_finished_pod_is_deallocated_and_unprotected(lab):
     await lab.pool(device("d1"))
     claim = await lab.claim()
     pod = await lab.pod(claim)
-    await lab.bound(pod)
+    await lab.wait_until_bound(pod)
     await lab.world.api.merge(lab.world.path("pods", pod, "status"), {"status": {"phase": "Failed"}})
-    freed = await lab.deallocated(claim)
-    assert reserved(freed) == []
+    freed = await lab.wait_until_deallocated(claim)
+    assert list_consumers(freed) == []
     await lab.world.until(
         "resourceclaims", claim, lambda stored: PROTECTION not in stored["metadata"].get("finalizers", ())
     )
@@ -95,12 +95,14 @@ async def test_a_claim_is_freed_only_by_the_last_of_its_pods(lab):
     claim = await lab.claim()
     pods = [await lab.pod(claim) for _ in range(2)]
     for pod in pods:
-        await lab.bound(pod)
+        await lab.wait_until_bound(pod)
     await lab.world.api.delete(lab.world.path("pods", pods[0]), gracePeriodSeconds=0)
-    shared = await lab.world.until("resourceclaims", claim, lambda stored: reserved(stored) == [pods[1]])
+    shared = await lab.world.until(
+        "resourceclaims", claim, lambda stored: list_consumers(stored) == [pods[1]]
+    )
     assert is_allocated(shared)
     await lab.world.api.delete(lab.world.path("pods", pods[1]), gracePeriodSeconds=0)
-    await lab.deallocated(claim)
+    await lab.wait_until_deallocated(claim)
 
 
 async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last_of_its_pods(lab):
@@ -108,11 +110,11 @@ async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last
     claim = await lab.claim()
     await allocated_by_another(lab, pool, claim, allocationTimestamp=bodies.EPOCH)
     pod = await lab.pod(claim)
-    await lab.bound(pod)
-    used = await lab.world.until("resourceclaims", claim, lambda stored: reserved(stored) == [pod])
+    await lab.wait_until_bound(pod)
+    used = await lab.world.until("resourceclaims", claim, lambda stored: list_consumers(stored) == [pod])
     assert PROTECTION not in used["metadata"].get("finalizers", ())
     await lab.world.api.delete(lab.world.path("pods", pod), gracePeriodSeconds=0)
-    free = await lab.world.until("resourceclaims", claim, lambda stored: reserved(stored) == [])
+    free = await lab.world.until("resourceclaims", claim, lambda stored: list_consumers(stored) == [])
     assert is_allocated(free)
     await lab.quiet("resourceclaims", claim, lambda stored: not is_allocated(stored))
 
@@ -145,10 +147,10 @@ async def test_an_allocated_claim_is_reserved_for_a_pod_that_passed_the_schedule
     await lab.pool(device("d1"))
     claim = await lab.claim()
     scheduled = await lab.pod(claim)
-    await lab.bound(scheduled)
+    await lab.wait_until_bound(scheduled)
     pod = await on_the_node(lab, claim)
     await lab.world.until(
-        "resourceclaims", claim, lambda stored: sorted(reserved(stored)) == sorted([scheduled, pod])
+        "resourceclaims", claim, lambda stored: sorted(list_consumers(stored)) == sorted([scheduled, pod])
     )
 
 
@@ -158,10 +160,10 @@ async def test_so_is_a_claim_whose_device_is_not_ready(lab):
     await lab.pool({**device("d1"), **bodies.BINDING})
     claim = await lab.claim()
     waiting = await lab.pod(claim)
-    await lab.allocated(claim)
+    await lab.wait_until_allocated(claim)
     pod = await on_the_node(lab, claim)
     used = await lab.world.until(
-        "resourceclaims", claim, lambda stored: sorted(reserved(stored)) == sorted([waiting, pod])
+        "resourceclaims", claim, lambda stored: sorted(list_consumers(stored)) == sorted([waiting, pod])
     )
     assert not used["status"].get("devices")
     await lab.quiet("pods", waiting, lambda stored: stored["spec"].get("nodeName"))
@@ -171,27 +173,27 @@ async def test_a_claim_that_is_allocated_later_is_reserved_for_such_a_pod_then(l
     await lab.pool(device("d1"))
     claim = await lab.claim()
     pod = await on_the_node(lab, claim)
-    await lab.quiet("resourceclaims", claim, lambda stored: is_allocated(stored) or reserved(stored))
+    await lab.quiet("resourceclaims", claim, lambda stored: is_allocated(stored) or list_consumers(stored))
     scheduled = await lab.pod(claim)
-    await lab.bound(scheduled)
+    await lab.wait_until_bound(scheduled)
     await lab.world.until(
-        "resourceclaims", claim, lambda stored: sorted(reserved(stored)) == sorted([scheduled, pod])
+        "resourceclaims", claim, lambda stored: sorted(list_consumers(stored)) == sorted([scheduled, pod])
     )
 
 
 async def test_a_claim_of_a_template_is_reserved_for_such_a_pod_that_names_it(lab, templated):
     owner, claim = await templated()
-    await lab.bound(owner["metadata"]["name"])
+    await lab.wait_until_bound(owner["metadata"]["name"])
     name = claim["metadata"]["name"]
     pod = await on_the_node(lab, name)
-    await lab.world.until("resourceclaims", name, lambda stored: pod in reserved(stored))
+    await lab.world.until("resourceclaims", name, lambda stored: pod in list_consumers(stored))
 
 
 async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):
     await lab.pool(device("d1"))
     claim = await lab.claim()
     pod = await lab.pod(claim)
-    await lab.bound(pod)
+    await lab.wait_until_bound(pod)
     assert (await lab.world.api.delete(lab.world.path("resourceclaims", claim))).code == 200
     held = await lab.world.until(
         "resourceclaims", claim, lambda stored: stored["metadata"].get("deletionTimestamp")
@@ -199,26 +201,26 @@ async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):
     assert is_allocated(held)
     assert PROTECTION in held["metadata"]["finalizers"]
     await lab.world.api.delete(lab.world.path("pods", pod), gracePeriodSeconds=0)
-    await lab.world.gone("resourceclaims", claim)
+    await lab.world.wait_until_gone("resourceclaims", claim)
 
 
 async def test_a_claim_that_nobody_uses_is_deleted_at_once(lab):
     claim = await lab.claim()
     await lab.world.api.delete(lab.world.path("resourceclaims", claim))
-    await lab.world.gone("resourceclaims", claim)
+    await lab.world.wait_until_gone("resourceclaims", claim)
 
 
 async def test_a_claim_of_a_template_is_made_anew_for_a_pod_of_the_same_name(lab, templated):
     pod, claim = await templated()
     name = pod["metadata"]["name"]
-    await lab.bound(name)
+    await lab.wait_until_bound(name)
     await lab.world.api.delete(lab.world.path("pods", name), gracePeriodSeconds=0)
     again = {**pod, "metadata": {"name": name, "labels": pod["metadata"]["labels"]}}
     again["spec"] = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     again.pop("status")
     reply = await lab.world.eventually(lambda: lab.world.post("pods", again), lambda reply: reply.code != 409)
     assert reply.code == 201, reply.body
-    bound = await lab.bound(name)
+    bound = await lab.wait_until_bound(name)
     fresh = bound["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
     lab.world.remember(lab.world.path("resourceclaims", fresh))
     assert fresh != claim["metadata"]["name"]

@@ -97,15 +97,15 @@ async def test_a_template_gives_the_same_defaults_and_never_changes(driver):
 
 async def test_a_new_claim_has_no_status_and_the_main_resource_does_not_change_it(driver):
     world = driver.world
-    made = await world.make("resourceclaims", spec=driver.spec(), status=driver.allocated())
+    made = await world.make("resourceclaims", spec=driver.spec(), status=driver.make_allocated_status())
     assert not made.get("status")
     path = world.path("resourceclaims", made["metadata"]["name"])
-    assert not (await world.api.merge(path, {"status": driver.allocated()})).body.get("status")
+    assert not (await world.api.merge(path, {"status": driver.make_allocated_status()})).body.get("status")
 
 
 async def test_a_status_changes_no_finalizer(driver):
     claim = await driver.claim()
-    change = {"metadata": {"finalizers": [FINALIZER]}, "status": driver.allocated()}
+    change = {"metadata": {"finalizers": [FINALIZER]}, "status": driver.make_allocated_status()}
     reply = await driver.world.api.merge(claim.status_path, change)
     assert (reply.code, reply.body["metadata"].get("finalizers")) == (200, None)
 
@@ -142,20 +142,20 @@ async def test_a_handle_holds_16_kibibytes(driver):
     handle = {"driverName": driver.name, "data": "x" * 16 * 1024}
     claim = await driver.claim()
     big = {**handle, "data": handle["data"] + "x"}
-    reply = await claim.status(**driver.allocated(resourceHandles=[big]))
+    reply = await claim.status(**driver.make_allocated_status(resourceHandles=[big]))
     refuses(reply, "status.allocation.resourceHandles[0].data", "FieldValueTooLong")
-    assert (await claim.status(**driver.allocated(resourceHandles=[handle]))).code == 200
+    assert (await claim.status(**driver.make_allocated_status(resourceHandles=[handle]))).code == 200
 
 
 @pytest.mark.needs("classic v1alpha2")
 async def test_an_allocation_has_32_handles_each_of_a_driver(driver):
     claim = await driver.claim()
     handles = [{"driverName": driver.name, "data": str(number)} for number in range(33)]
-    reply = await claim.status(**driver.allocated(resourceHandles=handles))
+    reply = await claim.status(**driver.make_allocated_status(resourceHandles=handles))
     refuses(reply, "status.allocation.resourceHandles", "FieldValueTooLong")
-    reply = await claim.status(**driver.allocated(resourceHandles=[{"data": "x"}]))
+    reply = await claim.status(**driver.make_allocated_status(resourceHandles=[{"data": "x"}]))
     refuses(reply, "status.allocation.resourceHandles[0].driverName", "FieldValueRequired")
-    assert (await claim.status(**driver.allocated(resourceHandles=handles[:32]))).code == 200
+    assert (await claim.status(**driver.make_allocated_status(resourceHandles=handles[:32]))).code == 200
 
 
 @pytest.mark.needs("classic v1alpha3")
@@ -164,24 +164,30 @@ async def test_a_result_is_for_a_request_of_the_claim_and_complete(driver):
     (result,) = driver.allocation()["devices"]["results"]
     path = "status.allocation.devices.results[0]"
     other = {"results": [{**result, "request": "two"}]}
-    refuses(await claim.status(**driver.allocated(devices=other)), f"{path}.request", "FieldValueInvalid")
+    refuses(
+        await claim.status(**driver.make_allocated_status(devices=other)),
+        f"{path}.request",
+        "FieldValueInvalid",
+    )
     # An empty driver is missing, and also no name; the causes are by field, and the last one stays.
     for key, reason in (("driver", "FieldValueInvalid"), ("pool", "FieldValueRequired")):
         less = {"results": [{name: value for name, value in result.items() if name != key}]}
-        refuses(await claim.status(**driver.allocated(devices=less)), f"{path}.{key}", reason)
+        refuses(await claim.status(**driver.make_allocated_status(devices=less)), f"{path}.{key}", reason)
 
 
 async def test_the_nodes_of_an_allocation_are_a_node_selector(driver):
     claim = await driver.claim()
     key = "availableOnNodes" if driver.by_class else "nodeSelector"
-    reply = await claim.status(**driver.allocated(**{key: {"nodeSelectorTerms": []}}))
+    reply = await claim.status(**driver.make_allocated_status(**{key: {"nodeSelectorTerms": []}}))
     refuses(reply, f"status.allocation.{key}.nodeSelectorTerms", "FieldValueRequired")
 
 
 async def test_an_allocation_never_changes(driver):
     claim = await driver.claim()
     await claim.allocate("n1")
-    refuses(await claim.status(**driver.allocated("n2")), "status.allocation", "FieldValueInvalid")
+    refuses(
+        await claim.status(**driver.make_allocated_status("n2")), "status.allocation", "FieldValueInvalid"
+    )
 
 
 async def test_only_an_allocated_claim_is_reserved(driver):
@@ -200,7 +206,7 @@ async def test_a_claim_is_reserved_for_32_consumers(driver):
 @pytest.mark.needs("classic v1alpha2")
 async def test_a_claim_that_is_not_shareable_is_reserved_once(driver):
     claim = await driver.claim()
-    assert (await claim.status(**driver.allocated(shareable=False))).code == 200
+    assert (await claim.status(**driver.make_allocated_status(shareable=False))).code == 200
     refuses(await claim.status(reservedFor=consumers(2)), "status.reservedFor", "FieldValueForbidden")
     assert (await claim.status(reservedFor=consumers(1))).code == 200
 
@@ -272,7 +278,7 @@ async def test_a_driver_lets_a_deleted_claim_go_with_its_finalizer(driver):
     await driver.world.api.delete(claim.path)
     assert (await claim.current())["metadata"]["deletionTimestamp"]
     await claim.deallocate()
-    await driver.world.gone("resourceclaims", claim.name)
+    await driver.world.wait_until_gone("resourceclaims", claim.name)
 
 
 @pytest.mark.needs("classic v1alpha2")

@@ -132,7 +132,7 @@ async def test_a_context_goes_with_its_pod(driver):
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
     await world.make("podschedulingcontexts", name, metadata={"ownerReferences": [owner]}, spec={})
     await world.api.delete(world.path("pods", name), gracePeriodSeconds=0)
-    await world.gone("podschedulingcontexts", name)
+    await world.wait_until_gone("podschedulingcontexts", name)
 
 
 async def test_a_pod_says_where_its_claims_come_from(driver):

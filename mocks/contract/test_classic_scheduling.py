@@ -28,7 +28,7 @@ class Site:
         self.world.remember(self.world.path("podschedulingcontexts", pod))
         return await self.world.until("podschedulingcontexts", pod, holds)
 
-    async def selected(self, pod, *nodes):
+    async def wait_until_selected(self, pod, *nodes):
         """Wait until one of these nodes is selected for the pod, and return it."""
         wanted = nodes or self.nodes
         return selection(await self.context(pod, lambda context: selection(context) in wanted))
@@ -46,16 +46,16 @@ class Site:
         consumer = {"resource": "pods", "name": pod, "uid": stored["metadata"]["uid"]}
         await claim.allocate(node, reserved=[consumer])
 
-    async def bound(self, pod):
+    async def wait_until_bound(self, pod):
         """Wait until a pod has its node, and return that."""
         assigned = await self.world.until("pods", pod, lambda stored: stored["spec"].get("nodeName"))
         return assigned["spec"]["nodeName"]
 
-    async def running(self, claim):
+    async def run_pod(self, claim):
         """Return a pod that got the claim, on its node."""
         pod = await self.pod(claim)
-        await self.allocate(claim, pod, await self.selected(pod))
-        await self.bound(pod)
+        await self.allocate(claim, pod, await self.wait_until_selected(pod))
+        await self.wait_until_bound(pod)
         return pod
 
     async def claim_until(self, claim, holds):
@@ -101,12 +101,12 @@ async def test_for_several_claims_the_answers_are_waited_for(site):
     assert (potential(context), selection(context)) == (sorted(site.nodes), None)
     first, second = site.nodes
     await site.answer(pod, g0=[first], g1=[])
-    assert await site.selected(pod) == second
+    assert await site.wait_until_selected(pod) == second
 
 
 async def test_another_node_is_selected_when_the_selected_one_does_not_suit(site):
     pod = await site.pod(await site.driver.claim())
-    first = await site.selected(pod)
+    first = await site.wait_until_selected(pod)
     (other,) = set(site.nodes) - {first}
     await site.answer(pod, g0=[first])
     context = await site.context(pod, lambda stored: selection(stored) == other)
@@ -116,10 +116,10 @@ async def test_another_node_is_selected_when_the_selected_one_does_not_suit(site
 async def test_the_pod_is_bound_once_its_claim_is_allocated_and_its_context_goes(site):
     claim = await site.driver.claim()
     pod = await site.pod(claim)
-    node = await site.selected(pod)
+    node = await site.wait_until_selected(pod)
     await site.allocate(claim, pod, node)
-    assert await site.bound(pod) == node
-    await site.world.gone("podschedulingcontexts", pod)
+    assert await site.wait_until_bound(pod) == node
+    await site.world.wait_until_gone("podschedulingcontexts", pod)
     assert [consumer["name"] for consumer in (await claim.current())["status"]["reservedFor"]] == [pod]
 
 
@@ -128,25 +128,25 @@ async def test_a_pod_with_several_claims_is_bound_when_all_are_allocated(site):
     pod = await site.pod(*claims)
     await site.context(pod, potential)
     await site.answer(pod, g0=[], g1=[])
-    node = await site.selected(pod)
+    node = await site.wait_until_selected(pod)
     await site.allocate(claims[0], pod, node)
     assert not (await site.world.api.get(site.world.path("pods", pod))).body["spec"].get("nodeName")
     await site.allocate(claims[1], pod, node)
-    assert await site.bound(pod) == node
+    assert await site.wait_until_bound(pod) == node
 
 
 async def test_a_claim_that_is_allocated_already_is_reserved_by_the_scheduler(site):
     claim = await site.driver.claim()
     await claim.allocate(site.nodes[1])
     pod = await site.pod(claim)
-    assert await site.bound(pod) == site.nodes[1]
+    assert await site.wait_until_bound(pod) == site.nodes[1]
     status = (await claim.current())["status"]
     assert [consumer["name"] for consumer in status["reservedFor"]] == [pod]
 
 
 async def test_the_claim_of_a_pod_that_went_is_asked_back_and_stays_allocated(site):
     claim = await site.driver.claim()
-    pod = await site.running(claim)
+    pod = await site.run_pod(claim)
     await site.delete(pod)
     asked = await site.claim_until(claim, lambda status: status.get("deallocationRequested"))
     assert not asked["status"].get("reservedFor")
@@ -158,17 +158,17 @@ async def test_the_claim_of_a_pod_that_went_is_asked_back_and_stays_allocated(si
 
 async def test_a_claim_that_was_deallocated_serves_the_next_pod(site):
     claim = await site.driver.claim()
-    pod = await site.running(claim)
+    pod = await site.run_pod(claim)
     await site.delete(pod)
     await site.claim_until(claim, lambda status: status.get("deallocationRequested"))
     await claim.deallocate()
-    assert await site.running(claim) != pod
+    assert await site.run_pod(claim) != pod
 
 
 async def test_a_claim_is_asked_back_only_when_its_last_pod_went(site):
     claim = await site.driver.claim()
-    pods = [await site.running(claim), await site.pod(claim)]
-    await site.bound(pods[1])
+    pods = [await site.run_pod(claim), await site.pod(claim)]
+    await site.wait_until_bound(pods[1])
     await site.delete(pods[0])
     left = await site.claim_until(
         claim, lambda status: [consumer["name"] for consumer in status["reservedFor"]] == [pods[1]]
@@ -187,15 +187,15 @@ async def test_a_claim_made_from_a_template_goes_with_its_pod_when_the_driver_le
     (entry,) = created["status"]["resourceClaimStatuses"]
     assert entry["name"] == "g0"
     claim = site.driver.remember(entry["resourceClaimName"])
-    await site.allocate(claim, pod, await site.selected(pod))
-    await site.bound(pod)
+    await site.allocate(claim, pod, await site.wait_until_selected(pod))
+    await site.wait_until_bound(pod)
     await site.delete(pod)
     await site.world.until(
         "resourceclaims", claim.name, lambda stored: stored["metadata"].get("deletionTimestamp")
     )
     await site.claim_until(claim, lambda status: not status.get("reservedFor"))
     await claim.deallocate()
-    await site.world.gone("resourceclaims", claim.name)
+    await site.world.wait_until_gone("resourceclaims", claim.name)
 
 
 async def test_for_a_pod_that_has_its_node_already_a_context_selects_that_node(site):
@@ -214,9 +214,9 @@ async def test_for_a_pod_that_has_its_node_already_a_context_selects_that_node(s
 async def test_an_immediate_claim_needs_no_pod_and_its_pod_waits_for_it(site):
     claim = await site.driver.claim(allocationMode="Immediate")
     pod = await site.pod(claim)
-    await site.world.until("pods", pod, refused)
+    await site.world.until("pods", pod, is_unschedulable)
     await claim.allocate(site.nodes[1])
-    assert await site.bound(pod) == site.nodes[1]
+    assert await site.wait_until_bound(pod) == site.nodes[1]
 
 
 @pytest.mark.needs("classic v1alpha2")
@@ -224,7 +224,7 @@ async def test_an_immediate_claim_stays_allocated_when_its_pod_went(site):
     claim = await site.driver.claim(allocationMode="Immediate")
     await claim.allocate(site.nodes[0])
     pod = await site.pod(claim)
-    await site.bound(pod)
+    await site.wait_until_bound(pod)
     await site.delete(pod)
     left = await site.claim_until(claim, lambda status: not status.get("reservedFor"))
     assert left["status"]["allocation"]
@@ -239,7 +239,7 @@ async def test_of_two_claims_on_different_nodes_one_is_asked_back(site):
         claims[claim.name] = claim
     await site.pod(*claims.values())
 
-    def asked(reply):
+    def find_deallocation_requests(reply):
         return [
             item["metadata"]["name"]
             for item in reply.items
@@ -247,8 +247,8 @@ async def test_of_two_claims_on_different_nodes_one_is_asked_back(site):
         ]
 
     path = site.world.path("resourceclaims")
-    reply = await site.world.eventually(lambda: site.world.api.get(path), asked)
-    assert len(asked(reply)) == 1
+    reply = await site.world.eventually(lambda: site.world.api.get(path), find_deallocation_requests)
+    assert len(find_deallocation_requests(reply)) == 1
 
 
 async def test_nodes_that_do_not_suit_the_class_are_not_asked_about(site):
@@ -259,7 +259,7 @@ async def test_nodes_that_do_not_suit_the_class_are_not_asked_about(site):
     assert (potential(context), selection(context)) == ([chosen], chosen)
 
 
-def refused(pod):
+def is_unschedulable(pod):
     """Return whether the scheduler reported a pod as unschedulable."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(

@@ -129,7 +129,7 @@ def definition(world, **version: Any) -> Json:
     return world.body("customresourcedefinitions", f"{plural}.{group}", spec=spec)
 
 
-async def established(world, body: Json) -> Custom:
+async def establish_definition(world, body: Json) -> Custom:
     reply = await world.post("customresourcedefinitions", body)
     assert reply.code == 201, reply.body
     made = await world.until("customresourcedefinitions", body["metadata"]["name"], is_established)
@@ -145,7 +145,7 @@ def is_established(definition: Json) -> bool:
 
 @pytest.fixture
 async def custom(world):
-    return await established(world, definition(world))
+    return await establish_definition(world, definition(world))
 
 
 async def test_a_definition_that_was_just_made_has_null_for_conditions(world):
@@ -351,7 +351,7 @@ async def test_a_definition_takes_its_objects_along(world, custom):
     await custom.make()
     name = custom.definition["metadata"]["name"]
     assert (await world.api.delete(world.path("customresourcedefinitions", name))).code == 200
-    await world.gone("customresourcedefinitions", name)
+    await world.wait_until_gone("customresourcedefinitions", name)
     await world.eventually(lambda: world.api.get(custom.collection), lambda reply: reply.code == 404)
 
 
@@ -359,7 +359,7 @@ async def test_every_served_version_shows_the_object(world):
     body = definition(world)
     first = body["spec"]["versions"][0]
     body["spec"]["versions"].append({**first, "name": "v1", "storage": False})
-    custom = await established(world, body)
+    custom = await establish_definition(world, body)
     made = await custom.make()
     other = custom.path(made).replace("/v1alpha1/", "/v1/")
     reply = await world.eventually(lambda: world.api.get(other), lambda reply: reply.code == 200)
@@ -411,7 +411,7 @@ async def test_a_default_of_the_status_is_there_from_the_start_and_gives_way_to_
     waiting = [{"type": "Ready", "status": "Unknown"}]
     status = STATUS | {"default": {"conditions": waiting}}
     schema = {"type": "object", "required": ["spec"], "properties": {"spec": SPEC, "status": status}}
-    custom = await established(world, definition(world, schema={"openAPIV3Schema": schema}))
+    custom = await establish_definition(world, definition(world, schema={"openAPIV3Schema": schema}))
     # What is sent as status with the object itself is dropped before.
     made = (await custom.post(body=custom.body(status={"phase": "Lost"}))).body
     assert made["status"] == {"conditions": waiting}

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from contract import features
-from contract.lab import reserved
+from contract.lab import list_consumers
 
 pytestmark = pytest.mark.needs("v1")
 
@@ -31,19 +31,19 @@ class Running:
         reply = await self.lab.world.api.merge(path, {"spec": {"devices": list(devices)}})
         assert reply.code == 200, reply.body
 
-    async def evicted(self):
+    async def wait_until_evicted(self):
         return await self.lab.world.until(
             "pods", self.pod, lambda stored: stored["metadata"].get("deletionTimestamp")
         )
 
-    async def spared(self):
-        """Watch until another pod, whose device is tainted in the same moment, has been evicted."""
+    async def check_not_evicted(self):
+        """Check that the pod stays; call it when another, tainted in the same moment, has been evicted."""
         current = (await self.lab.world.api.get(self.lab.world.path("pods", self.pod))).body
         assert not current["metadata"].get("deletionTimestamp")
 
 
 @pytest.fixture
-@features.needed("taints")
+@features.declare_needs("taints")
 async def run(lab):
     """Start a pod with a device of its own pool."""
 
@@ -51,7 +51,7 @@ async def run(lab):
         slice_ = await lab.pool(device(name))
         claim = await lab.claim(requests=[lab.request(**request)])
         pod = await lab.pod(claim, metadata={"finalizers": HOLD})
-        await lab.bound(pod)
+        await lab.wait_until_bound(pod)
         return Running(lab, slice_, claim, pod)
 
     return start
@@ -71,7 +71,7 @@ def disruption(pod):
 async def test_a_pod_is_evicted_when_its_device_gets_the_taint(run):
     running = await run()
     await running.publish(device("d1", taints=[TAINT]))
-    pod = await running.evicted()
+    pod = await running.wait_until_evicted()
     condition = disruption(pod)
     assert (condition["status"], condition["reason"]) == ("True", "DeletionByDeviceTaintManager")
 
@@ -86,8 +86,8 @@ async def test_only_the_pod_of_the_tainted_device_is_evicted(run):
     spared = await run("d1")
     doomed = await run("d2")
     await doomed.publish(device("d2", taints=[TAINT]))
-    await doomed.evicted()
-    await spared.spared()
+    await doomed.wait_until_evicted()
+    await spared.check_not_evicted()
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])
@@ -96,8 +96,8 @@ async def test_other_effects_evict_nobody(run, effect):
     doomed = await run("d2")
     await spared.publish(device("d1", taints=[{**TAINT, "effect": effect}]))
     await doomed.publish(device("d2", taints=[TAINT]))
-    await doomed.evicted()
-    await spared.spared()
+    await doomed.wait_until_evicted()
+    await spared.check_not_evicted()
 
 
 async def test_who_tolerates_the_taint_for_ever_stays(run):
@@ -105,8 +105,8 @@ async def test_who_tolerates_the_taint_for_ever_stays(run):
     doomed = await run("d2")
     await spared.publish(device("d1", taints=[TAINT]))
     await doomed.publish(device("d2", taints=[TAINT]))
-    await doomed.evicted()
-    await spared.spared()
+    await doomed.wait_until_evicted()
+    await spared.check_not_evicted()
 
 
 async def test_who_tolerates_the_taint_for_a_time_stays_so_long(run):
@@ -123,12 +123,12 @@ async def test_who_tolerates_the_taint_for_a_time_stays_so_long(run):
     began = loop.time()
     await patient.publish(device("d1", taints=[TAINT]))
     await doomed.publish(device("d2", taints=[TAINT]))
-    await doomed.evicted()
+    await doomed.wait_until_evicted()
     current = (await patient.lab.world.api.get(patient.lab.world.path("pods", patient.pod))).body
     # Of the time that it has, less than a second can be lost, since the time of a taint is given in whole seconds.
     if loop.time() - began < seconds / 2:
         assert not current["metadata"].get("deletionTimestamp")
-    await patient.evicted()
+    await patient.wait_until_evicted()
 
 
 async def test_a_taint_that_goes_in_time_evicts_nobody(run):
@@ -139,15 +139,15 @@ async def test_a_taint_that_goes_in_time_evicts_nobody(run):
     await patient.publish(device("d1"))
     # Its time is over last: by then that of the first would be, too.
     await twin.publish(device("d2", taints=[TAINT]))
-    await twin.evicted()
-    await patient.spared()
+    await twin.wait_until_evicted()
+    await patient.check_not_evicted()
 
 
 async def test_the_time_of_a_toleration_runs_from_the_time_of_the_taint(run):
     toleration = {"key": TAINT["key"], "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
     patient = await run("d1", tolerations=[toleration])
     await patient.publish(device("d1", taints=[{**TAINT, "timeAdded": "2026-01-01T00:00:00Z"}]))
-    await patient.evicted()
+    await patient.wait_until_evicted()
 
 
 async def test_a_device_that_vanishes_from_its_slice_evicts_nobody(run):
@@ -155,17 +155,17 @@ async def test_a_device_that_vanishes_from_its_slice_evicts_nobody(run):
     doomed = await run("d2")
     await spared.publish()
     await doomed.publish(device("d2", taints=[TAINT]))
-    await doomed.evicted()
-    await spared.spared()
+    await doomed.wait_until_evicted()
+    await spared.check_not_evicted()
 
 
 async def test_a_claim_that_is_not_reserved_keeps_its_allocation(run):
     running = await run()
     await running.publish(device("d1", taints=[TAINT]))
-    await running.evicted()
+    await running.wait_until_evicted()
     path = running.lab.world.path("pods", running.pod)
     await running.lab.world.api.merge(path, {"metadata": {"finalizers": None}})
-    await running.lab.world.until("resourceclaims", running.claim, lambda stored: not reserved(stored))
+    await running.lab.world.until("resourceclaims", running.claim, lambda stored: not list_consumers(stored))
 
 
 async def rule(lab, name, effect="NoExecute"):
@@ -181,15 +181,15 @@ async def rule(lab, name, effect="NoExecute"):
 async def test_a_rule_evicts_the_pods_of_the_devices_it_selects(lab, run):
     spared, doomed = await run("d1"), await run("d2")
     await rule(lab, "d2")
-    await doomed.evicted()
-    await spared.spared()
+    await doomed.wait_until_evicted()
+    await spared.check_not_evicted()
 
 
 @pytest.mark.needs("taint rules")
 async def test_a_rule_says_how_far_its_evictions_are(lab, run):
     running = await run("d1")
     made = await rule(lab, "d1")
-    await running.evicted()
+    await running.wait_until_evicted()
     name = made["metadata"]["name"]
 
     def progress(stored):
@@ -209,8 +209,8 @@ async def test_a_rule_without_effect_only_informs(lab, run):
     spared, doomed = await run("d1"), await run("d2")
     await rule(lab, "d1", "None")
     await rule(lab, "d2")
-    await doomed.evicted()
-    await spared.spared()
+    await doomed.wait_until_evicted()
+    await spared.check_not_evicted()
 
 
 @pytest.mark.needs("unscheduled taint rules")
@@ -218,7 +218,7 @@ async def test_the_scheduler_of_1_36_does_not_see_rules(lab):
     """It lists them in v1beta2 and takes them for v1alpha3's type: with their gate it ends, so it is run without."""
     await lab.pool(device("d1"))
     await rule(lab, "d1", "NoSchedule")
-    await lab.bound(await lab.pod(await lab.claim()))
+    await lab.wait_until_bound(await lab.pod(await lab.claim()))
 
 
 @pytest.mark.needs("taints", "scheduled taint rules")
@@ -229,4 +229,4 @@ async def test_a_rule_keeps_new_pods_from_the_device(lab):
     pod = await lab.pod(claim)
     assert await lab.unschedulable(pod)
     await lab.world.api.delete(lab.world.path("devicetaintrules", made["metadata"]["name"]))
-    await lab.bound(pod)
+    await lab.wait_until_bound(pod)

@@ -14,8 +14,8 @@ async def test_what_an_object_owns_goes_after_it(world):
     child = await world.make("configmaps", metadata=owned_by(owner))
     grandchild = await world.make("configmaps", metadata=owned_by(child))
     await world.api.delete(world.path("configmaps", owner["metadata"]["name"]))
-    await world.gone("configmaps", child["metadata"]["name"])
-    await world.gone("configmaps", grandchild["metadata"]["name"])
+    await world.wait_until_gone("configmaps", child["metadata"]["name"])
+    await world.wait_until_gone("configmaps", grandchild["metadata"]["name"])
 
 
 async def test_what_another_owner_still_holds_stays_and_loses_the_reference(world):
@@ -35,7 +35,7 @@ async def test_an_object_whose_owner_has_another_uid_is_collected(world):
     owner = await world.make("configmaps")
     wrong = owned_by(owner, uid="11111111-1111-1111-1111-111111111111")
     child = await world.make("configmaps", metadata=wrong)
-    await world.gone("configmaps", child["metadata"]["name"])
+    await world.wait_until_gone("configmaps", child["metadata"]["name"])
 
 
 async def test_foreground_deletion_waits_for_those_that_block_it(world):
@@ -51,7 +51,7 @@ async def test_foreground_deletion_waits_for_those_that_block_it(world):
     await world.until("configmaps", child_name, lambda stored: stored["metadata"].get("deletionTimestamp"))
     assert (await world.api.get(world.path("configmaps", name))).code == 200
     await world.api.merge(world.path("configmaps", child_name), {"metadata": {"finalizers": None}})
-    await world.gone("configmaps", name)
+    await world.wait_until_gone("configmaps", name)
 
 
 async def test_orphaned_objects_stay_without_the_reference(world):
@@ -61,7 +61,7 @@ async def test_orphaned_objects_stay_without_the_reference(world):
         world.path("configmaps", owner["metadata"]["name"]), propagationPolicy="Orphan"
     )
     assert reply.code == 200
-    await world.gone("configmaps", owner["metadata"]["name"])
+    await world.wait_until_gone("configmaps", owner["metadata"]["name"])
     left = await world.until(
         "configmaps", child["metadata"]["name"], lambda stored: not stored["metadata"].get("ownerReferences")
     )
@@ -73,7 +73,7 @@ async def test_a_cluster_scoped_object_can_own_a_namespaced_one(world):
     owner = await world.make("deviceclasses", spec={})
     child = await world.make("configmaps", metadata=owned_by(owner))
     await world.api.delete(world.path("deviceclasses", owner["metadata"]["name"]))
-    await world.gone("configmaps", child["metadata"]["name"])
+    await world.wait_until_gone("configmaps", child["metadata"]["name"])
 
 
 async def test_two_controllers_cannot_own_one_object(world):
@@ -102,7 +102,7 @@ async def test_a_namespace_takes_everything_in_it_along(world):
     made = await world.make("configmaps", metadata={"namespace": home})
     reply = await world.api.delete(world.path("namespaces", home))
     assert reply.code == 200
-    await world.gone("namespaces", home)
+    await world.wait_until_gone("namespaces", home)
     gone = await world.api.get(world.path("configmaps", made["metadata"]["name"], namespace=home))
     assert gone.code == 404
 
@@ -123,4 +123,4 @@ async def test_a_namespace_that_ends_takes_nothing_new(world):
     assert (reply.code, reply.reason) == (403, "Forbidden")
     path = world.path("configmaps", made["metadata"]["name"], namespace=home)
     await world.api.merge(path, {"metadata": {"finalizers": None}})
-    await world.gone("namespaces", home)
+    await world.wait_until_gone("namespaces", home)

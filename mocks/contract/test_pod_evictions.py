@@ -49,14 +49,14 @@ async def budget(world, pod):
     return name
 
 
-async def stored(world, name):
+async def get_pod(world, name):
     return (await world.api.get(world.path("pods", name))).body
 
 
 async def test_a_pod_without_a_budget_is_deleted_and_says_why(world, pod):
     reply = await evict(world, pod)
     assert (reply.code, reply.body["kind"], reply.body["status"]) == (201, "Status", "Success")
-    left = await stored(world, pod)
+    left = await get_pod(world, pod)
     assert left["metadata"]["deletionTimestamp"]
     (reason,) = [held for held in left["status"]["conditions"] if held["type"] == "DisruptionTarget"]
     assert (reason["status"], reason["reason"]) == ("True", "EvictionByEvictionAPI")
@@ -70,25 +70,25 @@ async def test_a_budget_that_allows_no_disruption_refuses(world, pod):
     (cause,) = reply.body["details"]["causes"]
     assert cause["reason"] == "DisruptionBudget"
     assert cause["message"] == f"The disruption budget {name} needs 1 healthy pods and has 1 currently"
-    assert "deletionTimestamp" not in (await stored(world, pod))["metadata"]
+    assert "deletionTimestamp" not in (await get_pod(world, pod))["metadata"]
 
 
 async def test_a_pod_that_does_not_run_yet_needs_no_budget(world, pod):
     await budget(world, pod)
     await world.api.merge(world.path("pods", pod, "status"), {"status": {"phase": "Pending"}})
     assert (await evict(world, pod)).code == 201
-    assert (await stored(world, pod))["metadata"]["deletionTimestamp"]
+    assert (await get_pod(world, pod))["metadata"]["deletionTimestamp"]
 
 
 async def test_a_dry_run_evicts_nothing(world, pod):
     assert (await evict(world, pod, query={"dryRun": "All"})).code == 201
-    assert "deletionTimestamp" not in (await stored(world, pod))["metadata"]
+    assert "deletionTimestamp" not in (await get_pod(world, pod))["metadata"]
 
 
 async def test_a_pod_of_another_uid_is_spared(world, pod):
     reply = await evict(world, pod, preconditions={"uid": "00000000-0000-0000-0000-000000000000"})
     assert (reply.code, reply.body["reason"]) == (409, "Conflict")
-    assert "deletionTimestamp" not in (await stored(world, pod))["metadata"]
+    assert "deletionTimestamp" not in (await get_pod(world, pod))["metadata"]
 
 
 async def test_path_and_body_name_the_same_pod(world, pod):

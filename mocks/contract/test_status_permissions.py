@@ -38,7 +38,7 @@ def devices(world):
     return {"status": {"devices": [bodies.device_status(world.driver, POOL, "d1", bodies.condition("a"))]}}
 
 
-async def written(world, ask):
+async def ask_until_accepted(world, ask):
     """Return the first answer after the rights just given have been taken up."""
     return await world.eventually(ask, lambda reply: reply.code == 200)
 
@@ -59,7 +59,7 @@ def forbids(reply, *words):
 async def test_before_136_the_right_to_the_status_is_enough(world, claim):
     await world.allow("alice", STATUS)
     alice = world.acting_as("alice")
-    assert (await written(world, lambda: alice.merge(claim, devices(world)))).code == 200
+    assert (await ask_until_accepted(world, lambda: alice.merge(claim, devices(world)))).code == 200
 
 
 @pytest.mark.needs("since 1.36")
@@ -78,7 +78,7 @@ async def test_a_devices_status_needs_the_right_to_its_driver(world, claim):
 async def test_the_right_for_any_node_is_enough(world, claim):
     await world.allow("alice", STATUS, driver_rule(world.driver, "arbitrary-node:patch"))
     alice = world.acting_as("alice")
-    assert (await written(world, lambda: alice.merge(claim, devices(world)))).code == 200
+    assert (await ask_until_accepted(world, lambda: alice.merge(claim, devices(world)))).code == 200
 
 
 @pytest.mark.needs("since 1.36")
@@ -104,7 +104,7 @@ async def test_the_right_to_one_driver_is_not_one_to_another(world, claim):
 async def test_the_right_for_the_own_node_is_enough_on_that_node(world, claim):
     await world.allow("alice", STATUS, driver_rule(world.driver, "associated-node:patch"))
     alice = world.acting_as("alice", node=targets.NODE)
-    assert (await written(world, lambda: alice.merge(claim, devices(world)))).code == 200
+    assert (await ask_until_accepted(world, lambda: alice.merge(claim, devices(world)))).code == 200
 
 
 @pytest.mark.needs("since 1.36")
@@ -142,7 +142,7 @@ async def test_who_changes_one_drivers_devices_needs_no_right_to_the_others(worl
     await world.allow("alice", STATUS, driver_rule(world.driver, "arbitrary-node:patch"))
     alice = world.acting_as("alice")
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {}, **devices(world)}
-    applied = await written(world, lambda: alice.apply(path, body))
+    applied = await ask_until_accepted(world, lambda: alice.apply(path, body))
     assert {device["driver"] for device in applied.body["status"]["devices"]} == {world.driver, other}
     forbids(await alice.merge(path, devices(world)), "resourceclaims/driver")
 
@@ -159,7 +159,7 @@ async def test_allocating_needs_the_right_to_bind(world):
     reply = await refusal(world, lambda: alice.merge(path, allocation))
     forbids(reply, 'resource="resourceclaims/binding", verb="patch"')
     await world.allow("alice", BINDING, everywhere=True)
-    assert (await written(world, lambda: alice.merge(path, allocation))).code == 200
+    assert (await ask_until_accepted(world, lambda: alice.merge(path, allocation))).code == 200
 
 
 @pytest.mark.needs("since 1.36")
@@ -183,4 +183,4 @@ async def test_a_status_that_changes_nothing_needs_no_further_right(world, claim
     await world.allow("alice", STATUS)
     alice = world.acting_as("alice")
     current = (await world.api.get(claim)).body
-    assert (await written(world, lambda: alice.put(claim, current))).code == 200
+    assert (await ask_until_accepted(world, lambda: alice.put(claim, current))).code == 200

@@ -33,7 +33,7 @@ async def post(world: World, value: bytes, *, parameters: bool) -> tuple[str, Re
     return name, reply
 
 
-async def stored(world: World, name: str, before: bytes) -> bytes:
+async def read_text_after(world: World, name: str, before: bytes) -> bytes:
     """Return the text of the claim behind these words."""
     reply = await world.api.get(world.path("resourceclaims", name))
     assert reply.code == 200, reply.body
@@ -46,18 +46,18 @@ def value_at(text: bytes) -> Any:
     return value
 
 
-def kept(name: str) -> Any:
+def make_case(name: str) -> Any:
     """Return the parameter of a value; the double takes no value that Python cannot decode."""
     marks = [pytest.mark.needs("cluster")] if "cut" in EXPECTED[name] else []
     return pytest.param(name, marks=marks)
 
 
-@pytest.mark.parametrize("name", [kept(name) for name in KEPT])
+@pytest.mark.parametrize("name", [make_case(name) for name in KEPT])
 async def test_opaque_parameters_are_kept_as_they_are_written(world, prepared, name):
     expected = EXPECTED[name]
     claim, reply = await post(world, CASES[name], parameters=True)
     assert reply.code == 201, reply.message
-    text = await stored(world, claim, b'"parameters":{"a":')
+    text = await read_text_after(world, claim, b'"parameters":{"a":')
     if not prepared.target.double:
         assert text.startswith(expected.get("served", "").encode() or CASES[name])
     if "cut" not in expected:
@@ -69,7 +69,7 @@ async def test_opaque_parameters_are_kept_as_they_are_written(world, prepared, n
 async def test_elsewhere_text_that_is_no_unicode_becomes_the_replacement_character(world, name):
     claim, reply = await post(world, CASES[name], parameters=False)
     assert reply.code == 201, reply.message
-    text = await stored(world, claim, b'"contract.drawbar.dev/a":')
+    text = await read_text_after(world, claim, b'"contract.drawbar.dev/a":')
     assert value_at(text) == EXPECTED[name]["read"]
 
 

@@ -121,7 +121,7 @@ class World:
         assert stored is not None
         return stored
 
-    async def gone(self, plural: str, name: str, *, namespace: str = "") -> None:
+    async def wait_until_gone(self, plural: str, name: str, *, namespace: str = "") -> None:
         """Wait until an object does not exist."""
         await self.api.until(self.path(plural, namespace=namespace), name, lambda document: document is None)
 
@@ -136,13 +136,13 @@ class World:
     def acting_as(self, account: str, *, node: str = "") -> api.Client:
         """Return a service account of our namespace, its token bound to a node; it holds what tests bind to it."""
         if self.can.impersonation:
-            return self._impersonating(account, node)
+            return self._impersonate(account, node)
         credential = f"{account}-{node}" if node else account
         if credential not in self._accounts:
             pytest.skip(f"{self.can.version} lets us act neither as others nor as the account {credential}")
         return api.Client(connection=connections.load(self._accounts[credential]), session=self.api.session)
 
-    def _impersonating(self, account: str, node: str) -> api.Client:
+    def _impersonate(self, account: str, node: str) -> api.Client:
         headers = {"Impersonate-User": self.user(account)}
         if node:
             headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node

@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_profile_meets_the_needs_of_its_release(profile, needs, missing):
-    assert features.of_profile(profile).missing(needs) == missing
+    assert features.of_profile(profile).find_missing(needs) == missing
 
 
 @pytest.mark.parametrize("need", ["taint", "since 36", "since 1.36 or so", "1.36"])
 def test_a_need_that_no_target_can_meet_is_an_error(need):
     with pytest.raises(ValueError, match=r"use 'since 1\.N', 'before 1\.N' or one of .*taints"):
-        features.of_profile("1.36").missing([need])
+        features.of_profile("1.36").find_missing([need])
 
 
 def test_a_cluster_of_1_36_with_rules_has_a_scheduler_that_does_not_obey_them():
