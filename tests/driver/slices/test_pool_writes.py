@@ -22,7 +22,7 @@ def pool(name, *devices, taints=None, **changes):
     )
 
 
-def carried_out(published, actions):
+def carry_out(published, actions):
     """The slices by name after each of the writes."""
     state = {resource_slice.metadata.name: resource_slice for resource_slice in published}
     for number, action in enumerate(actions):
@@ -35,17 +35,17 @@ def carried_out(published, actions):
         yield dict(state)
 
 
-def published(*pools):
-    *_, state = carried_out((), pool_writes.writes(pools, ()))
+def publish_pools(*pools):
+    *_, state = carry_out((), pool_writes.writes(pools, ()))
     return tuple(state.values())
 
 
-def shown(actions):
+def summarise_actions(actions):
     return [(type(action).__name__, action.slice.metadata.name) for action in actions]
 
 
 def test_a_new_pool_is_complete_with_its_last_write():
-    states = list(carried_out((), pool_writes.writes([pool("p", "a", taints=())], ())))
+    states = list(carry_out((), pool_writes.writes([pool("p", "a", taints=())], ())))
     assert [len(state) for state in states] == [1, 2]
     assert {resource_slice.spec.pool.resource_slice_count for resource_slice in states[-1].values()} == {2}
     assert {resource_slice.spec.pool.generation for resource_slice in states[-1].values()} == {1}
@@ -53,7 +53,7 @@ def test_a_new_pool_is_complete_with_its_last_write():
 
 def test_what_is_published_is_not_written_again():
     pools = [pool("p", "a", taints=["a"]), pool("q", "b", owners=(OWNER,))]
-    assert pool_writes.writes(pools, published(*pools)) == ()
+    assert pool_writes.writes(pools, publish_pools(*pools)) == ()
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_what_is_published_is_not_written_again():
     ],
 )
 def test_the_generation_is_new_only_where_more_than_one_slice_changes(before, after, writes, generation):
-    stored = published(before)
+    stored = publish_pools(before)
     actions = pool_writes.writes([after], stored)
-    *_, state = carried_out(stored, actions)
+    *_, state = carry_out(stored, actions)
     assert len(actions) == writes
     assert {resource_slice.spec.pool.generation for resource_slice in state.values()} == {generation}
     assert {resource_slice.spec.pool.resource_slice_count for resource_slice in state.values()} == {
@@ -83,20 +83,20 @@ def test_the_generation_is_new_only_where_more_than_one_slice_changes(before, af
 
 
 def test_a_device_leaves_its_pool_before_it_is_in_another():
-    stored = published(pool("a", "y"), pool("b", "x", "z"), pool("c", "v"))
+    stored = publish_pools(pool("a", "y"), pool("b", "x", "z"), pool("c", "v"))
     actions = pool_writes.writes([pool("a", "y", "x", "v"), pool("b", "z")], stored)
-    assert shown(actions)[0] == ("Delete", "slice-c")
-    for state in carried_out(stored, actions):
+    assert summarise_actions(actions)[0] == ("Delete", "slice-c")
+    for state in carry_out(stored, actions):
         names = [device.name for resource_slice in state.values() for device in resource_slice.spec.devices]
         assert len(names) == len(set(names))
 
 
 def test_owners_are_set_where_they_are_given_and_left_alone_elsewhere():
-    stored = published(pool("p", "a", owners=(OWNER,)))
+    stored = publish_pools(pool("p", "a", owners=(OWNER,)))
     assert pool_writes.writes([pool("p", "a")], stored) == ()
     other = msgspec.structs.replace(OWNER, uid="u-2")
     (action,) = pool_writes.writes([pool("p", "a", owners=(other,))], stored)
-    assert shown([action]) == [("Replace", "slice-p")]
+    assert summarise_actions([action]) == [("Replace", "slice-p")]
     assert action.slice.metadata.owner_references == (other,)
     assert action.slice.metadata.resource_version == "0", "only if it is still what was seen"
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.driver.slices.test_pool_writes import pool, published
+from tests.driver.slices.test_pool_writes import pool, publish_pools
 
 from drawbar.driver.kube import errors
 from drawbar.driver.slices import pool_writes, retries
@@ -102,7 +102,7 @@ def test_a_slice_that_is_not_wanted_any_more_is_forgotten():
 
 
 def test_a_device_stays_in_the_pool_that_cannot_be_changed():
-    server = Server(published(pool("a", "1", "2"), pool("b", "3")), refused={"slice-a"})
+    server = Server(publish_pools(pool("a", "1", "2"), pool("b", "3")), refused={"slice-a"})
     assert server.round(pool("a", "1"), pool("b", "2", "3"), pool("c", "4")) == ["slice-a", "slice-c"]
     server.refused = set()
     server.clock.now = server.retries.seconds_left()

@@ -21,10 +21,10 @@ async def check(storm):
     }
     cluster = observed.Cluster(
         driver=DRIVER,
-        fabrics=_decoded(documents[kinds.FABRIC], fabrics.Fabric),
-        slices=_decoded(documents[kinds.SLICE], slices.ResourceSlice),
-        attachments=_decoded(documents[kinds.ATTACHMENT], attachments.DeviceAttachment),
-        claims=_decoded(documents[kinds.CLAIM], claims.ResourceClaim),
+        fabrics=_decode(documents[kinds.FABRIC], fabrics.Fabric),
+        slices=_decode(documents[kinds.SLICE], slices.ResourceSlice),
+        attachments=_decode(documents[kinds.ATTACHMENT], attachments.DeviceAttachment),
+        claims=_decode(documents[kinds.CLAIM], claims.ResourceClaim),
     )
     colours.check(cluster)
     shown = building.build(cluster)
@@ -127,7 +127,7 @@ class Browser:
         self._page = page
         if update is None:
             return
-        sent = _sent(update)
+        sent = _convert_to_json(update)
         self._rows = {} if sent["isWhole"] else self._rows
         self._rows |= {
             f"{row['device']['pool']} {row['device']['name']}": row for row in sent.get("rows", ())
@@ -141,7 +141,7 @@ class Browser:
     def differences(self, whole):
         """What it shows, and what the cluster that was read should make it show, by key, where the two differ."""
         shown = _tree(whole)
-        expected = _sent({row.key: row for row in device_rows.from_tree(shown)}) | {
+        expected = _convert_to_json({row.key: row for row in device_rows.from_tree(shown)}) | {
             "fabrics": sorted([fabric.name, fabric.state, fabric.message] for fabric in shown.fabrics),
             "claims": sorted(
                 claim.metadata.name for claim in whole.claims if claim.status.allocation is None
@@ -162,7 +162,7 @@ class Browser:
         }
 
 
-def _sent(value):
+def _convert_to_json(value):
     """Return a value as it arrives as JSON."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
@@ -170,21 +170,21 @@ def _sent(value):
 def _tree(cluster):
     """Return the tree of the same objects in order of name."""
 
-    def ordered(objects):
+    def sort_objects(objects):
         return tuple(sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name)))
 
     return building.build(
         msgspec.structs.replace(
             cluster,
-            fabrics=ordered(cluster.fabrics),
-            slices=ordered(cluster.slices),
-            attachments=ordered(cluster.attachments),
-            claims=ordered(cluster.claims),
+            fabrics=sort_objects(cluster.fabrics),
+            slices=sort_objects(cluster.slices),
+            attachments=sort_objects(cluster.attachments),
+            claims=sort_objects(cluster.claims),
         )
     )
 
 
-def _decoded(documents, into):
+def _decode(documents, into):
     return tuple(msgspec.json.decode(msgspec.json.encode(document), type=into) for document in documents)
 
 

@@ -116,8 +116,8 @@ class Truth:
                 is_over = since < unseen
             if is_over and device not in on_the_way:
                 del self.storm.orphans[device]
-        unmarked = self.storm.unmarked()
-        wanted = await self.storm.wanted() if unmarked else set()
+        unmarked = self.storm.find_unmarked()
+        wanted = await self.storm.list_allocated() if unmarked else set()
         # Where a claim for that very node has no attachment yet, it may be taken as it is at any moment.
         undecided = {
             device for device in unmarked if device not in specs and (device, connected[device]) in wanted

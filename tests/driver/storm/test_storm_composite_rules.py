@@ -16,7 +16,7 @@ async def rule(storm, *, count, name="pair"):
     await asyncio.sleep(SECONDS)
 
 
-async def offered(storm):
+async def read_members(storm):
     """By the name of each device in the slices its members."""
     return {
         device["name"]: tuple(
@@ -27,7 +27,7 @@ async def offered(storm):
     }
 
 
-def made(*devices, name="pair"):
+def members_by_name(*devices, name="pair"):
     return {names.composite(name, devices): devices}
 
 
@@ -35,10 +35,10 @@ def test_a_device_that_a_claim_was_given_alone_becomes_a_member_when_the_claim_e
     async def steps(storm):
         await storm.allocate("d0", "n9")
         await rule(storm, count=2)
-        assert await offered(storm) == {"d0": ()} | made("d1", "d2")
+        assert await read_members(storm) == {"d0": ()} | members_by_name("d1", "d2")
         await storm.release(0, deletes=True)
         await asyncio.sleep(SECONDS)
-        assert await offered(storm) == made("d1", "d2") | made("d0", "d3")
+        assert await read_members(storm) == members_by_name("d1", "d2") | members_by_name("d0", "d3")
 
     in_storm(steps)
 
@@ -46,17 +46,17 @@ def test_a_device_that_a_claim_was_given_alone_becomes_a_member_when_the_claim_e
 def test_a_composite_that_a_claim_was_given_keeps_its_devices_until_the_claim_ends(in_storm):
     async def steps(storm):
         await rule(storm, count=2)
-        first = made("d0", "d1")
-        assert await offered(storm) == first | made("d2", "d3")
+        first = members_by_name("d0", "d1")
+        assert await read_members(storm) == first | members_by_name("d2", "d3")
         await storm.allocate(*first, "n9")
         await rule(storm, count=3)
-        assert await offered(storm) == first
+        assert await read_members(storm) == first
         await storm.kill_controller()
         storm.start_controller()
         await asyncio.sleep(SECONDS)
-        assert await offered(storm) == first
+        assert await read_members(storm) == first
         await storm.release(0, deletes=True)
         await asyncio.sleep(SECONDS)
-        assert await offered(storm) == made("d0", "d1", "d2")
+        assert await read_members(storm) == members_by_name("d0", "d1", "d2")
 
     in_storm(steps)

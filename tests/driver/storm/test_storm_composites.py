@@ -62,13 +62,13 @@ class CompositeStorm(world.Storm):
         # By device how many of the next listings lack it.
         self.unlisted = collections.Counter()
 
-    def described(self):
+    def describe_fabric(self):
         # Otherwise all members would always arrive at once.
         times = {"attach": {"kind": "uniform", "min": 1, "max": 8}, "detach": {"kind": "uniform", "max": 4}}
-        described = super().described() | {"latencies": times}
+        described = super().describe_fabric() | {"latencies": times}
         return {name: value for name, value in described.items() if not name.endswith("Seconds")}
 
-    def arranged(self):
+    def extra_spec(self):
         return {"composites": _as_spec(self.composites)}
 
     def as_listed(self, inventory):

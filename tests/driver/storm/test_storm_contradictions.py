@@ -11,7 +11,7 @@ from drawbar.mocks.fabric import faults
 FORGOTTEN = "the fabric manager no longer shows this connection"
 
 
-async def attached(storm):
+async def read_attached(storm):
     """Return status, reason and message of the condition `Attached` of the one attachment."""
     (attachment,) = await storm.attachments()
     conditions = attachment.get("status", {}).get("conditions", ())
@@ -24,7 +24,7 @@ def test_a_forgotten_device_that_no_node_has_seen_is_attached_anew(in_storm, res
     async def steps(storm):
         await storm.allocate("d0", "n1")
         await asyncio.sleep(5)
-        assert (await attached(storm))[:2] == ("True", "Attached")
+        assert (await read_attached(storm))[:2] == ("True", "Attached")
         await storm.surprise("d0")
         if restarts:
             await storm.kill_controller()
@@ -33,7 +33,7 @@ def test_a_forgotten_device_that_no_node_has_seen_is_attached_anew(in_storm, res
         assert storm.connections() == {}, "one listing proves nothing"
         await asyncio.sleep(30)
         assert storm.connections() == {"d0": "h-n1"}
-        assert (await attached(storm))[:2] == ("True", "Attached")
+        assert (await read_attached(storm))[:2] == ("True", "Attached")
         await storm.nodes_do_their_duty()
         await asyncio.sleep(5)
         assert len(await storm.attachments()) == 1
@@ -67,7 +67,7 @@ def test_a_forgotten_device_that_its_node_has_seen_is_reported_and_left_alone(in
         await storm.use("d0")
         await storm.surprise("d0")
         await asyncio.sleep(40)
-        status, reason, message = await attached(storm)
+        status, reason, message = await read_attached(storm)
         assert (status, reason) == ("True", "ConnectionNotShown")
         assert message.startswith(FORGOTTEN)
         assert storm.connections() == {}, "nothing is attached under a pod"
@@ -79,7 +79,7 @@ def test_a_forgotten_device_that_its_node_has_seen_is_reported_and_left_alone(in
         # An administrator connects it again where it was.
         await storm.somebody_else_attaches("d0", "n1", None)
         await asyncio.sleep(40)
-        assert (await attached(storm))[:2] == ("True", "Attached")
+        assert (await read_attached(storm))[:2] == ("True", "Attached")
         assert (await storm.condition("Degraded"))["status"] == "False"
 
     in_storm(steps)
@@ -113,7 +113,7 @@ def test_a_refusal_stands_on_the_attachment_from_the_first_on(in_storm):
         storm.fabric.console.add_fault(refusal)
         await storm.allocate("d0", "n1")
         await asyncio.sleep(0.5)
-        status, reason, message = await attached(storm)
+        status, reason, message = await read_attached(storm)
         assert (status, reason) == ("False", "FabricBusy")
         assert "the zone is locked; tried again in at most 60 s" in message
         await asyncio.sleep(40)

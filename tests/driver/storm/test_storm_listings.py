@@ -55,7 +55,7 @@ def test_one_empty_listing_evicts_no_pod(in_storm, lacking, restarted):
     in_storm(steps)
 
 
-async def labelled(storm):
+async def list_labelled_nodes(storm):
     """The nodes to which pods with the fabric's devices can come."""
     nodes = (await storm.api.list_all(kinds.NODE, into=dict)).items
     return sorted(node["metadata"]["name"] for node in nodes if LABEL in node["metadata"].get("labels", {}))
@@ -65,7 +65,7 @@ async def labelled(storm):
 def test_one_listing_without_hosts_takes_no_node_away_and_fails_no_claim(in_storm, monkeypatch, restarted):
     async def steps(storm):
         await storm.use("d0")
-        before = await labelled(storm)
+        before = await list_labelled_nodes(storm)
         assert before
         if restarted:
             await storm.kill_controller()
@@ -82,10 +82,10 @@ def test_one_listing_without_hosts_takes_no_node_away_and_fails_no_claim(in_stor
         await asyncio.sleep(5)
         assert left == [0]
         assert (await storm.condition("Degraded"))["reason"] == "DevicesMissing"
-        assert await labelled(storm) == before
+        assert await list_labelled_nodes(storm) == before
         await storm.allocate("d1", "n2")
         await asyncio.sleep(15)
-        assert await labelled(storm) == before
+        assert await list_labelled_nodes(storm) == before
         assert (await storm.condition("Degraded"))["status"] == "False"
         assert storm.connections().keys() == {"d0", "d1"}
 

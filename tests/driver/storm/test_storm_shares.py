@@ -60,8 +60,8 @@ class ShareStorm(world.Storm):
         self._asked_by_others = set()
         self._names = {}
 
-    def described(self):
-        described = super().described()
+    def describe_fabric(self):
+        described = super().describe_fabric()
         pool = {"id": POOL, "class": "cxl-memory", "serial": "0x1000", "memoryBytes": STEPS * STEP}
         described["enclosures"][0]["devices"].append(pool | {"sliceStepBytes": STEP, "isPool": True})
         described["hosts"] = [host | {"ports": 8} for host in described["hosts"]]
@@ -110,7 +110,7 @@ class ShareStorm(world.Storm):
             }
             for count in counts
         ]
-        await self._allocated(node, *results)
+        await self._create_claim(node, *results)
 
     def _share_id(self):
         self._serial += 1

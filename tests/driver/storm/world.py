@@ -111,7 +111,7 @@ class Storm(clusters.Cluster):
         # How many attaches and detaches of a device were asked for and not answered: a silent fabric has not recorded them.
         self.asked = collections.Counter()
 
-    def described(self):
+    def describe_fabric(self):
         """The simulated fabric."""
         devices = [{"id": name, "class": "gpu", "serial": name} for name in self.devices]
         return {
@@ -121,7 +121,7 @@ class Storm(clusters.Cluster):
             "detachSeconds": 1.0,
         }
 
-    def arranged(self):
+    def extra_spec(self):
         """What the Fabric has in its spec besides the usual."""
         return {}
 
@@ -131,7 +131,7 @@ class Storm(clusters.Cluster):
 
     async def begin(self, keep_seconds):
         file = self.path / "fabric.json"
-        file.write_text(json.dumps(self.described()))
+        file.write_text(json.dumps(self.describe_fabric()))
         enter = self._stack.enter_async_context
         self.server = await enter(apiserver.serving())
         self.fabric = await enter(
@@ -145,14 +145,14 @@ class Storm(clusters.Cluster):
             await self._add_node(name)
         policy = {"probationSeconds": 30, "attachTimeoutSeconds": 60, "keepAttachedSeconds": keep_seconds}
         spec = {"adapter": "fused", "endpoint": "here", "policy": policy}
-        await self.create(kinds.FABRIC, "f", spec=spec | self.arranged())
+        await self.create(kinds.FABRIC, "f", spec=spec | self.extra_spec())
         self.wake = asyncio.Event()
         self.shown, self.browser = device_rows.Rows(DRIVER), agreement.Browser()
-        self.followed = live.Live(self.api, driver=DRIVER, changed=self._changed)
+        self.followed = live.Live(self.api, driver=DRIVER, changed=self._note_change)
         self._following = asyncio.Task(self.followed.run(), loop=self.loop)
         self.start_controller()
 
-    def _changed(self, old, new):
+    def _note_change(self, old, new):
         self.shown.change(old, new)
         self.wake.set()
 
@@ -204,9 +204,9 @@ class Storm(clusters.Cluster):
         }
         if device not in pools:
             return
-        await self._allocated(node, worlds.result(pool or pools[device], device))
+        await self._create_claim(node, worlds.result(pool or pools[device], device))
 
-    async def _allocated(self, node, *results):
+    async def _create_claim(self, node, *results):
         """Make a claim that was given these devices on that node."""
         self._serial += 1
         name = f"c{self._serial}"
@@ -271,7 +271,7 @@ class Storm(clusters.Cluster):
     async def claims(self):
         return list(await self.list(kinds.CLAIM))
 
-    async def wanted(self):
+    async def list_allocated(self):
         """Return the devices that claims were given, with the hosts of their nodes."""
         wanted = set()
         for claim in await self.claims():
@@ -460,13 +460,13 @@ class Storm(clusters.Cluster):
     async def delete_an_attachment(self, device):
         with contextlib.suppress(kube_errors.NotFound):
             left = await self.api.begin_delete(kinds.ATTACHMENT, f"f.{device}", into=dict)
-            if left is None and device not in self.unmarked():
+            if left is None and device not in self.find_unmarked():
                 # Made by hand and not adopted yet, it had no finalizer: the record is gone, and the device may be connected.
                 self.orphans[self.name_of(device)] = self.loop.time()
 
     async def an_attachment_vanishes(self, device):
         """Removed by force, or not in the backup that was restored."""
-        if device in self.unmarked():
+        if device in self.find_unmarked():
             # Taken as it was found, it would be foreign again, with our detach perhaps on its way.
             return
         with contextlib.suppress(kube_errors.NotFound):
@@ -506,7 +506,7 @@ class Storm(clusters.Cluster):
             if device.connection is not None
         }
 
-    def unmarked(self):
+    def find_unmarked(self):
         """Return the devices that are connected without a mark, neither of this cluster nor of another."""
         stock = self.fabric._world.stock.devices()
         return {

@@ -105,7 +105,7 @@ class State:
 
     # What the driver sees and does.
 
-    def observed(self):
+    def observe(self):
         free = {
             key
             for key in self.devices
@@ -163,7 +163,7 @@ class State:
     def decide(self):
         """One decision; what is remembered is kept, nothing is done."""
         self.own = {}
-        decision = negotiation.plan(self.observed(), self.history, self.now)
+        decision = negotiation.plan(self.observe(), self.history, self.now)
         self.history = decision.history
         return decision.actions
 
@@ -199,14 +199,14 @@ class State:
                 assert not claim.deleting, "what is being deleted takes no new finalizers"
                 self._write(claim, finalizers=(*claim.finalizers, FINALIZER))
             case actions.Unprotect(claim=claim):
-                assert self._held(claim) == [], "a device would be lost"
+                assert self._find_attachments(claim) == [], "a device would be lost"
                 current = self._current(claim)
                 assert current.allocation is None, "the finalizer goes after the allocation"
                 self._write(claim, finalizers=tuple(n for n in claim.finalizers if n != FINALIZER))
             case actions.Allocate():
                 self._allocate(step)
             case actions.Free(claim=claim):
-                assert self._held(claim) == [], "a device would be lost"
+                assert self._find_attachments(claim) == [], "a device would be lost"
                 self._write(claim, allocation=None, deallocation_requested=False)
 
     def _answer(self, context, entries):
@@ -282,7 +282,7 @@ class State:
         fresh = msgspec.structs.replace(claim, resource_version=str(next(self.numbers)), **changes)
         self.claims[claim.name] = fresh
         if fresh.deleting and not fresh.finalizers:
-            assert self._held(fresh) == [], "a device would be lost"
+            assert self._find_attachments(fresh) == [], "a device would be lost"
             del self.claims[claim.name]
 
     def _put_context(self, context, **changes):
@@ -293,7 +293,7 @@ class State:
         fresh = msgspec.structs.replace(attachment.status, **status)
         self.attachments[attachment.metadata.name] = msgspec.structs.replace(attachment, status=fresh)
 
-    def _held(self, claim):
+    def _find_attachments(self, claim):
         return [
             attachment for attachment in self.attachments.values() if attachment.spec.claim.uid == claim.uid
         ]

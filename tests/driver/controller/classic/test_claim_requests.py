@@ -52,7 +52,7 @@ def sources(*classes, **data):
     )
 
 
-def wanted(claim, sources_):
+def read_own_requests(claim, sources_):
     assert claim_requests.is_ours(claim, sources_)
     return claim_requests.read_requests(claim, sources_)
 
@@ -61,10 +61,10 @@ def wanted(claim, sources_):
 
 
 def test_a_class_without_parameters_stands_for_the_devices_that_its_name_begins_with():
-    requested = wanted(old_claim(resourceClassName="gpu"), sources(OURS))
+    requested = read_own_requests(old_claim(resourceClassName="gpu"), sources(OURS))
     assert requested.requests == (matching.Request(name=handles.WHOLE_CLAIM, device_class="gpu"),)
     named = OURS | {"metadata": {"name": "anything"}}
-    requested = wanted(old_claim(resourceClassName="anything"), sources(named))
+    requested = read_own_requests(old_claim(resourceClassName="anything"), sources(named))
     assert requested.requests[0].device_class == matching.ANY
 
 
@@ -84,7 +84,7 @@ def test_a_claim_adds_to_what_its_class_says():
             },
         },
     )
-    requested = wanted(claim, sources_)
+    requested = read_own_requests(claim, sources_)
     assert claim.immediate
     assert requested.shareable
     assert requested.requests == (
@@ -105,7 +105,9 @@ def test_a_claim_adds_to_what_its_class_says():
 
 def test_the_nodes_that_a_class_suits_are_kept():
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
-    requested = wanted(old_claim(resourceClassName="gpu"), sources(OURS | {"suitableNodes": selector}))
+    requested = read_own_requests(
+        old_claim(resourceClassName="gpu"), sources(OURS | {"suitableNodes": selector})
+    )
     assert requested.suitable_nodes == (msgspec.convert(selector, claims.NodeSelector),)
 
 
@@ -126,7 +128,7 @@ def test_the_nodes_that_a_class_suits_are_kept():
 )
 def test_parameters_that_cannot_be_obeyed_are_a_problem_that_names_them(data, problem):
     claim = old_claim(resourceClassName="gpu", parametersRef=MAP)
-    assert problem in wanted(claim, sources(OURS, p=data)).problem
+    assert problem in read_own_requests(claim, sources(OURS, p=data)).problem
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_parameters_that_cannot_be_obeyed_are_a_problem_that_names_them(data, pr
 )
 def test_parameters_that_are_not_there_are_a_problem(reference, problem):
     claim = old_claim(resourceClassName="gpu", parametersRef=reference)
-    assert problem in wanted(claim, sources(OURS)).problem
+    assert problem in read_own_requests(claim, sources(OURS)).problem
 
 
 @pytest.mark.parametrize("changes", [{"driverName": "other.io"}, {"structuredParameters": True}])
@@ -155,7 +157,7 @@ def test_a_claim_that_we_hold_something_for_stays_ours_without_its_class():
         classic_v1alpha2.ResourceClaim,
     )
     decoded = classic_v1alpha2.claim(claim, DRIVER)
-    assert "class gone does not exist" in wanted(decoded, sources()).problem
+    assert "class gone does not exist" in read_own_requests(decoded, sources()).problem
 
 
 # v1alpha3.
@@ -192,7 +194,7 @@ def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
         ],
         config=[own, use(driver="other.io"), opaque(tolerations=[{"key": "k"}])],
     )
-    requested = wanted(claim, sources(CLASS, big))
+    requested = read_own_requests(claim, sources(CLASS, big))
     assert requested.problem == ""
     assert [(entry.source, entry.requests) for entry in requested.config] == [
         ("FromClass", ("s", "t")),
@@ -219,7 +221,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
             opaque(driver="other.io", optional=True),
         ],
     )
-    requested = wanted(claim, sources(CLASS))
+    requested = read_own_requests(claim, sources(CLASS))
     tolerations = (matching.Toleration(key="k"),)
     assert requested.requests == (
         matching.Request(name="r", count=2, selectors=("true", "false"), tolerations=tolerations),
@@ -270,7 +272,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
     ],
 )
 def test_what_cannot_be_served_is_a_problem_that_names_it(devices, problem):
-    assert problem in wanted(new_claim(**devices), sources(CLASS)).problem
+    assert problem in read_own_requests(new_claim(**devices), sources(CLASS)).problem
 
 
 def test_a_claim_for_another_controller_or_the_scheduler_is_not_ours():

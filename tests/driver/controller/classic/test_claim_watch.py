@@ -26,7 +26,7 @@ def watching(request):
     )
     watch = watched.claim_mirrors[version]
 
-    def allocated(handle, driver):
+    def build_allocation(handle, driver):
         if module is classic_v1alpha2:
             return module.build_allocation(handle, driver, shareable=False)
         return module.build_allocation(handle, driver)
@@ -42,7 +42,7 @@ def watching(request):
             ),
         )
         metadata = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": str(resource_version)}
-        status = allocated(handle, driver) if devices else {}
+        status = build_allocation(handle, driver) if devices else {}
         claim = msgspec.convert({"metadata": metadata, "status": status}, module.ResourceClaim)
         if gone:
             watch.unlearn(claim)

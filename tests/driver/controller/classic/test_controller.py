@@ -144,7 +144,7 @@ class Classic:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         await self.api.request("DELETE", path, body=body)
 
-    async def attached(self, count=1):
+    async def wait_until_attached(self, count=1):
         """Waits until the fabric has connected that many devices; gives their attachments by name."""
 
         def all_there(by_name):
@@ -157,7 +157,7 @@ class Classic:
 
         return await self.until(self.attachments, all_there)
 
-    async def allocated(self, name="c1"):
+    async def wait_until_allocated(self, name="c1"):
         claim = await self.until(
             lambda: self.read(name), lambda claim: claim.get("status", {}).get("allocation")
         )
@@ -194,14 +194,14 @@ async def test_a_pod_gets_its_device_attached_before_its_claim_is_allocated_and_
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
 
-        ((name, attachment),) = (await classic.attached()).items()
+        ((name, attachment),) = (await classic.wait_until_attached()).items()
         assert attachment["spec"]["nodeName"] == "node-1"
         claim = await classic.read()
         assert claim["metadata"]["finalizers"] == [FINALIZER]
         assert "allocation" not in claim.get("status", {})
         await classic.node_says(name, attachments.VISIBLE)
 
-        status = await classic.allocated()
+        status = await classic.wait_until_allocated()
         assert [consumer["uid"] for consumer in status["reservedFor"]] == [pod["metadata"]["uid"]]
         handle = classic.handle(status)
         assert (handle.node, [device.attachment for device in handle.devices]) == ("node-1", [name])
@@ -229,10 +229,10 @@ async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_o
         spec = {"resourceClassName": "chosen", "allocationMode": "Immediate"}
         await classic.make(classic.claims, {"metadata": {"name": "c1"}, "spec": spec}, "default")
 
-        ((name, attachment),) = (await classic.attached()).items()
+        ((name, attachment),) = (await classic.wait_until_attached()).items()
         assert name == "fab.gpu-1"
         await classic.node_says(name, attachments.VISIBLE)
-        status = await classic.allocated()
+        status = await classic.wait_until_allocated()
         assert "reservedFor" not in status
         assert classic.handle(status).node == attachment["spec"]["nodeName"]
 
@@ -252,7 +252,7 @@ async def test_a_selector_of_a_configmap_that_takes_minutes_is_reported_and_hold
                 "parametersRef": {"kind": "ConfigMap", "name": name},
             }
             await classic.make(classic.claims, {"metadata": {"name": name}, "spec": spec}, "default")
-        ((name, _),) = (await classic.attached()).items()
+        ((name, _),) = (await classic.wait_until_attached()).items()
         await classic.node_says(name, attachments.VISIBLE)
         await until(lambda: classic.read("good"), lambda claim: claim.get("status", {}).get("allocation"))
         events = await until(classic.events, lambda events: "CannotServeClaim" in events)
@@ -265,7 +265,7 @@ async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_t
         await classic.claim()
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
-        ((first, _),) = (await classic.attached()).items()
+        ((first, _),) = (await classic.wait_until_attached()).items()
         await classic.node_says(first, attachments.VISIBLE, status="False", reason="LinkDown")
         stored = await until(
             classic.attachments, lambda all_: "deletionTimestamp" in all_.get(first, {}).get("metadata", {})
@@ -276,9 +276,9 @@ async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_t
         second = await until(classic.attachments, lambda all_: all_ and first not in all_)
         ((name, attachment),) = second.items()
         assert attachment["spec"]["nodeName"] == "node-1"
-        await until(classic.attached, bool)
+        await until(classic.wait_until_attached, bool)
         await classic.node_says(name, attachments.VISIBLE)
-        assert classic.handle(await classic.allocated()).devices[0].attachment == name
+        assert classic.handle(await classic.wait_until_allocated()).devices[0].attachment == name
 
 
 async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(running, until):
@@ -286,9 +286,9 @@ async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(runn
         await classic.claim()
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
-        ((name, lost),) = (await classic.attached()).items()
+        ((name, lost),) = (await classic.wait_until_attached()).items()
         await classic.node_says(name, attachments.VISIBLE)
-        await classic.allocated()
+        await classic.wait_until_allocated()
         await worlds.vanish(classic.api, name)
 
         def is_another(stored):
@@ -341,10 +341,10 @@ async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(run
             pod = await classic.pod(f"pod-{name}", name)
             await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
 
-        ((name, attachment),) = (await classic.attached()).items()
+        ((name, attachment),) = (await classic.wait_until_attached()).items()
         assert attachment["spec"]["claim"]["name"] == "good"
         await classic.node_says(name, attachments.VISIBLE)
-        status = await classic.allocated("good")
+        status = await classic.wait_until_allocated("good")
         handle, *config = status["allocation"]["devices"]["config"]
         assert handles.is_handle(handle["opaque"]["parameters"])
         assert config == [
@@ -390,18 +390,18 @@ async def test_an_attempt_survives_that_its_node_is_deleted_and_created_again(ru
     async with running("1.31-classic") as classic:
         await classic.claim()
         await classic.context(await classic.pod(), selectedNode=NODES[0], potentialNodes=list(NODES))
-        ((name, before),) = (await classic.attached()).items()
+        ((name, before),) = (await classic.wait_until_attached()).items()
 
-        async def mapped():
+        async def read_mapping():
             return (await classic.world.fabric_condition("HostsMapped"))["message"]
 
         node = await classic.api.read(kinds.NODE, NODES[0], into=dict)
-        whole = await mapped()
+        whole = await read_mapping()
         await classic.api.delete(kinds.NODE, NODES[0])
-        await until(mapped, lambda mapping: mapping != whole)
+        await until(read_mapping, lambda mapping: mapping != whole)
         again = {"metadata": {"name": NODES[0], "labels": node["metadata"]["labels"]}}
         await classic.make(kinds.NODE, again)
-        await until(mapped, lambda mapping: mapping == whole)
+        await until(read_mapping, lambda mapping: mapping == whole)
         await classic.node_says(name, attachments.VISIBLE)
-        await classic.allocated()
+        await classic.wait_until_allocated()
         assert (await classic.attachments())[name]["metadata"]["uid"] == before["metadata"]["uid"]

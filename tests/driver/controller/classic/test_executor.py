@@ -63,19 +63,19 @@ class Hands:
         context = types.SimpleNamespace(cluster=cluster, calls=calls.Calls(), latency=self.seen)
         return executor.Executor(context=context, watch=watch)
 
-    async def made(self, kind, body):
+    async def create(self, kind, body):
         document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "p"}} | body
         return await self.api.create(kind, document, into=dict, namespace="default")
 
     async def answer(self):
         """To a context that is there, as it is now."""
-        await self.made(CONTEXTS, {"spec": {"potentialNodes": ["n1"]}})
+        await self.create(CONTEXTS, {"spec": {"potentialNodes": ["n1"]}})
         context = await self.api.read(CONTEXTS, "p", namespace="default", into=classic.PodSchedulingContext)
         return actions.Answer(context=classic.context(context, V1ALPHA3), entries=(("device", ("n1",)),))
 
     async def attach(self):
         """For a claim that is there."""
-        await self.made(CLAIMS, {"spec": {"controller": DRIVER, "devices": {}}})
+        await self.create(CLAIMS, {"spec": {"controller": DRIVER, "devices": {}}})
         claim = await self.api.read(CLAIMS, "p", namespace="default", into=classic_v1alpha3.ResourceClaim)
         return actions.Attach(
             claim=classic_v1alpha3.claim(claim, DRIVER),
@@ -93,12 +93,12 @@ class Hands:
 async def hands(tmp_path):
     async with apiserver.serving(profile="1.31-classic") as server, contextlib.AsyncExitStack() as stack:
 
-        async def connected(user):
+        async def connect(user):
             server.kubeconfig(tmp_path / user, user)
             return await stack.enter_async_context(client.connecting(config.from_kubeconfig(tmp_path / user)))
 
-        hands_ = Hands(await connected("admin"), latency.Latency(metrics.Metrics("drawbar.dev")))
-        hands_.connected = connected
+        hands_ = Hands(await connect("admin"), latency.Latency(metrics.Metrics("drawbar.dev")))
+        hands_.connect = connect
         for file in sorted((deployment.folder() / "drawbar/definitions").glob("*.yaml")):
             await hands_.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
         yield hands_
@@ -114,7 +114,7 @@ async def test_what_was_decided_on_an_old_view_makes_no_pod_wait(hands):
 
 
 async def test_what_is_not_allowed_is_tried_again_after_a_pause(hands):
-    stranger = await hands.connected("stranger")
+    stranger = await hands.connect("stranger")
     answer = await hands.answer()
     with pytest.raises(errors.Denied):
         await stranger.read(CONTEXTS, "p", namespace="default", into=dict)

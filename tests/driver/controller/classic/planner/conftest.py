@@ -112,7 +112,7 @@ class Players:
         reach = [node for node in sorted(self.fits[pod.uid] & self.nodes.keys()) if node not in unsuitable]
         here = [node for node in reach if all(claim.allocation.node in (None, node) for claim in allocated)]
         if not here:
-            mine = [claim for claim in allocated if not claim.immediate and self._unused(claim, pod)]
+            mine = [claim for claim in allocated if not claim.immediate and self._is_unused(claim, pod)]
             if mine:
                 self.deallocations += 1
                 self._change(
@@ -145,7 +145,7 @@ class Players:
         mine = any(consumer.uid == pod.uid for consumer in claim.reserved_for)
         return mine or not claim.reserved_for or self.shareable[claim.uid]
 
-    def _unused(self, claim, pod):
+    def _is_unused(self, claim, pod):
         return all(consumer.uid == pod.uid for consumer in claim.reserved_for)
 
     def _bind(self, pod, allocated, node):

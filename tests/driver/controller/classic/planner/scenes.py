@@ -16,7 +16,7 @@ def of_kind(steps, kind):
     return [step for step in steps if isinstance(step, kind)]
 
 
-def waiting(world, *, claims=("c",), selected="", potential=("n1", "n2"), **changes):
+def make_waiting_pod(world, *, claims=("c",), selected="", potential=("n1", "n2"), **changes):
     """A cluster with one pod that waits for these claims."""
     cluster = world(**changes)
     for name in claims:
@@ -26,9 +26,9 @@ def waiting(world, *, claims=("c",), selected="", potential=("n1", "n2"), **chan
     return cluster, pod
 
 
-def running(world, **changes):
+def make_running_pod(world, **changes):
     """A pod whose claim was allocated on n1."""
-    cluster, pod = waiting(world, selected="n1", **changes)
+    cluster, pod = make_waiting_pod(world, selected="n1", **changes)
     cluster.settle()
     cluster.attach_all()
     cluster.settle()

@@ -40,7 +40,7 @@ class Rounds(service.Rounds):
         super().__init__(types.SimpleNamespace(), watch, judge, asyncio.Event())
 
     def observe(self):
-        return msgspec.structs.replace(self.cluster.observed(), judge=self._judge.meets)
+        return msgspec.structs.replace(self.cluster.observe(), judge=self._judge.meets)
 
     async def decide(self):
         """Decides until nothing is left to be evaluated now; gives the last decision and all complaints."""

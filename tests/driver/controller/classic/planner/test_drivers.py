@@ -13,7 +13,7 @@ DRIVERS = ("drawbar.dev", "gpu.example.com")
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
-def decided(document, driver):
+def plan_actions(document, driver):
     """What the driver's controller does about a claim that nothing is known of but what stands in it."""
     claim = classic_v1alpha2.claim(msgspec.convert(document, classic_v1alpha2.ResourceClaim), driver)
     sources = claim_requests.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
@@ -41,8 +41,8 @@ def test_the_finalizer_of_a_claim_whose_class_is_gone_is_taken_off_by_its_driver
     finalizers = ["example.com/keep", classic.finalizer(owner)]
     metadata = {"namespace": "ns", "name": "c", "uid": "u", "finalizers": finalizers} | deleted
     document = {"metadata": metadata, "spec": {"resourceClassName": "gone"}}
-    assert decided(document, other) == ()
-    (step,) = decided(document, owner)
+    assert plan_actions(document, other) == ()
+    (step,) = plan_actions(document, owner)
     assert isinstance(step, actions.Unprotect)
     assert step.claim.other_finalizers == ("example.com/keep",)
 

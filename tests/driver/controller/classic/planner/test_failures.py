@@ -17,7 +17,7 @@ DAY = datetime.timedelta(days=1)
 
 
 def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_node(world):
-    cluster, _ = scenes.waiting(world, selected="n1", devices=2)
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1", devices=2)
     cluster.settle()
     (first,) = cluster.attachments
     cluster.work(first, "attached", fails=True)
@@ -29,7 +29,7 @@ def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_
 
 
 def test_where_no_other_device_is_left_the_node_is_unsuitable_and_the_finalizer_goes(world):
-    cluster, pod = scenes.waiting(world, selected="n1", devices=1)
+    cluster, pod = scenes.make_waiting_pod(world, selected="n1", devices=1)
     cluster.settle()
     (first,) = cluster.attachments
     cluster.work(first, "attached", fails=True)
@@ -42,7 +42,7 @@ def test_where_no_other_device_is_left_the_node_is_unsuitable_and_the_finalizer_
 
 @pytest.mark.parametrize("reason", ["NoFreePort", "DeviceIncompatible"])
 def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world, reason):
-    cluster, pod = scenes.waiting(world, selected="n1", devices=1)
+    cluster, pod = scenes.make_waiting_pod(world, selected="n1", devices=1)
     cluster.settle()
     (name,) = cluster.attachments
     error = attachments.Failure(reason=reason, message="not there")
@@ -56,7 +56,7 @@ def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world
 
 
 def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
-    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     (name,) = cluster.attachments
     cluster.work(name, "attached")
@@ -66,7 +66,7 @@ def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
 
 
 def test_an_attempt_on_a_node_that_died_is_given_up(world):
-    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     del cluster.nodes["n1"]
     (step,) = scenes.of_kind(cluster.decide(), actions.Detach)
@@ -74,13 +74,13 @@ def test_an_attempt_on_a_node_that_died_is_given_up(world):
 
 
 def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world):
-    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.node_grace = datetime.timedelta(seconds=60)
     cluster.settle()
     node = cluster.nodes.pop("n1")
     assert scenes.of_kind(cluster.settle(), actions.Detach) == []
     # It looks when the grace is over, whatever changes before.
-    decision = negotiation.plan(cluster.observed(), cluster.history, cluster.now)
+    decision = negotiation.plan(cluster.observe(), cluster.history, cluster.now)
     assert decision.look_again == cluster.now + cluster.node_grace
     cluster.now += cluster.node_grace / 2
     cluster.nodes["n1"] = node
@@ -91,7 +91,7 @@ def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world)
 
 
 def test_an_attempt_ends_where_the_node_stays_away_for_its_grace(world):
-    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.node_grace = datetime.timedelta(seconds=60)
     cluster.settle()
     del cluster.nodes["n1"]
@@ -102,7 +102,7 @@ def test_an_attempt_ends_where_the_node_stays_away_for_its_grace(world):
 
 
 def test_a_device_of_a_dead_node_is_given_to_the_next_pod(world):
-    cluster, _, claim = scenes.running(world, devices=1)
+    cluster, _, claim = scenes.make_running_pod(world, devices=1)
     del cluster.nodes["n1"]
     cluster.delete_pod("p")
     cluster.clean_up()
@@ -141,7 +141,7 @@ def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
 
 
 def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(world):
-    cluster, _ = scenes.waiting(world, selected="n1", devices=2)
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1", devices=2)
     _, first, _ = cluster.decide()
     second = next(key for key in cluster.devices if key != first.key)
     cluster.settle()
@@ -169,7 +169,7 @@ def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world
 
 
 def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
-    cluster, _ = scenes.waiting(world, selected="n1", devices=1)
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1", devices=1)
     (device,) = cluster.devices
     cluster.tainted[device] = cluster.now + DAY
     assert not scenes.of_kind(cluster.decide(), actions.Attach)
@@ -251,7 +251,7 @@ def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(worl
 
 
 def test_an_attempt_ends_when_what_the_claim_asks_for_cannot_be_read_any_more(world):
-    cluster, _ = scenes.waiting(world, selected="n1")
+    cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     cluster.attach_all()
     claim = scenes.only(cluster)
@@ -277,7 +277,7 @@ def test_a_claim_that_cannot_be_served_gets_the_reason_once(world):
 
 
 def test_a_claim_of_which_we_hold_nothing_keeps_no_finalizer(world):
-    cluster, _ = scenes.waiting(world, devices=0, selected="n1")
+    cluster, _ = scenes.make_waiting_pod(world, devices=0, selected="n1")
     cluster._change(scenes.only(cluster), finalizers=("theirs", classic.finalizer("drawbar.dev")))
     cluster.settle()
     assert scenes.only(cluster).finalizers == ("theirs",)

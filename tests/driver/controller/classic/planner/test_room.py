@@ -20,7 +20,7 @@ DAY = datetime.timedelta(days=1)
 def waiting(world):
     """A pod that waits for devices with the longest names there are, and a node that was selected for it."""
 
-    def made(count):
+    def make_waiting_pod(count):
         cluster = world(devices=0, pool=POOL)
         cluster.devices = dict.fromkeys(KEYS, "m")
         cluster.claim("c", matching.Request(name="r" * 63, count=count))
@@ -28,7 +28,7 @@ def waiting(world):
         cluster.select(pod, "n1", ("n1", "n2"))
         return cluster, pod
 
-    return made
+    return make_waiting_pod
 
 
 def test_what_an_allocation_has_no_room_for_is_refused_once_and_before_anything_is_attached(waiting):
