@@ -114,7 +114,7 @@ class World(clusters.Cluster):
     async def slices(self):
         return [resource_slice["spec"] for resource_slice in await self.list(kinds.SLICE)]
 
-    async def published(self):
+    async def wait_for_slices(self):
         return await waiting.until(self.slices, bool)
 
     async def allocate(
@@ -197,28 +197,28 @@ class World(clusters.Cluster):
             yield
             task.cancel()
 
-    async def attached(self, device, claim="c1"):
+    async def wait_until_attached(self, device, claim="c1"):
         """Wait until the claim's status has the device as attached; return its conditions by device."""
         return await waiting.until(
             lambda: self.device_conditions(claim),
             lambda device_conditions: "attached" in device_conditions.get(device, {}),
         )
 
-    async def failed(self, device, claim="c1"):
+    async def wait_until_failed(self, device, claim="c1"):
         """Wait until the claim's status has the attach as failed; return its conditions by device."""
         return await waiting.until(
             lambda: self.device_conditions(claim),
             lambda device_conditions: "attach-failed" in device_conditions.get(device, {}),
         )
 
-    async def deleting(self, attachment):
+    async def wait_until_deleting(self, attachment):
         """Wait until the DeviceAttachment is being deleted; return all by name."""
         return await waiting.until(
             self.attachments,
             lambda attachments: "deletionTimestamp" in attachments.get(attachment, {}).get("metadata", {}),
         )
 
-    async def released(self, *attachments):
+    async def release_attachments(self, *attachments):
         """Have the nodes report the release of what are the last DeviceAttachments; wait until they are gone."""
         for name in attachments:
             await self.node_says(name, "Released")
@@ -230,7 +230,7 @@ class World(clusters.Cluster):
             lambda: self.fabric_condition(kind, name), lambda condition: expected.items() <= condition.items()
         )
 
-    async def called(self, kind):
+    async def wait_until_called(self, kind):
         """Wait until the fabric was called so."""
         await waiting.eventually(lambda: self.calls(kind))
 
@@ -359,7 +359,7 @@ def served_world(controller_world):
         async with controller_world(*profile, **changes) as cluster:
             cluster.start()
             await cluster.make_fabric(**(spec or {}))
-            await cluster.published()
+            await cluster.wait_for_slices()
             yield cluster
 
     return served

@@ -23,7 +23,7 @@ def attachment(device, *conditions, node="n1", deleting=False):
     return scenes.attachment(*conditions, deleting=deleting, **place)
 
 
-def reported(body):
+def read_conditions(body):
     return {
         entry["device"]: {
             condition["type"].removeprefix(f"{DRIVER}/"): condition["reason"]
@@ -52,13 +52,13 @@ def test_the_claim_shows_whether_its_device_is_where_it_is(attached, expected):
     asked = claim("a")
     keyed = {names.DeviceKey(fabric="f", device=device): record for device, record in attached.items()}
     body = adminaccess.build_apply(asked, DRIVER, keyed, NOW)
-    assert (reported(body) if body else None) == ({"a": expected} if expected else None)
+    assert (read_conditions(body) if body else None) == ({"a": expected} if expected else None)
 
 
 def test_one_device_that_is_elsewhere_fails_all_since_the_scheduler_stops_at_the_first():
     key = names.DeviceKey(fabric="f", device="a")
     body = adminaccess.build_apply(claim("a", "b"), DRIVER, {key: attachment("a", *SEEN)}, NOW)
-    assert reported(body) == {"a": NEVER, "b": NEVER}
+    assert read_conditions(body) == {"a": NEVER, "b": NEVER}
 
 
 def test_what_is_said_already_is_not_said_again():
@@ -92,7 +92,7 @@ async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attac
         )
         await cluster.allocate("gpu-0", name="user")
         await cluster.allocate("gpu-0", name="observer", pod="p2", adminAccess=True)
-        await cluster.attached("gpu-0", "user")
+        await cluster.wait_until_attached("gpu-0", "user")
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
         reported = await until(
             lambda: cluster.device_conditions("observer"), lambda value: value.get("gpu-0")

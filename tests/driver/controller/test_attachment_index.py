@@ -62,32 +62,41 @@ def test_the_index_agrees_with_a_walk_after_every_change(changes):
             assert by_name(index.for_claim(uid)) == by_name(mine)
 
 
-def deleting(name, uid="u"):
+def make_deleting_attachment(name, uid="u"):
     stored = attachment(name, "f", "n1", True)
     metadata = meta.ObjectMeta(name=name, uid=uid, deletion_timestamp="2020-01-01T00:00:00Z")
     return attachments.DeviceAttachment(metadata=metadata, spec=stored.spec, status=stored.status)
 
 
-def after(seconds):
+def time_after(seconds):
     return NOW + datetime.timedelta(seconds=seconds)
 
 
 def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whatever_its_timestamp():
     index = attachment_index.Index()
-    index.change(None, deleting("a"), NOW)
-    index.change(deleting("a"), deleting("a"), after(10))
-    assert (index.overdue("f", after(29)), index.overdue_after("f", after(29))) == (frozenset(), 1.0)
-    assert (index.overdue("f", after(30)), index.overdue_after("f", after(30))) == (frozenset("a"), None)
-    index.change(deleting("a"), None, after(31))
-    assert (index.overdue("f", after(99)), index.overdue_after("f", after(99))) == (frozenset(), None)
+    index.change(None, make_deleting_attachment("a"), NOW)
+    index.change(make_deleting_attachment("a"), make_deleting_attachment("a"), time_after(10))
+    assert (index.overdue("f", time_after(29)), index.overdue_after("f", time_after(29))) == (
+        frozenset(),
+        1.0,
+    )
+    assert (index.overdue("f", time_after(30)), index.overdue_after("f", time_after(30))) == (
+        frozenset("a"),
+        None,
+    )
+    index.change(make_deleting_attachment("a"), None, time_after(31))
+    assert (index.overdue("f", time_after(99)), index.overdue_after("f", time_after(99))) == (
+        frozenset(),
+        None,
+    )
 
 
 def test_another_attachment_of_the_name_counts_anew():
     index = attachment_index.Index()
-    index.change(None, deleting("a"), NOW)
-    index.change(deleting("a"), deleting("a", uid="v"), after(60))
-    assert index.overdue("f", after(60)) == frozenset()
-    assert index.find_hold_start("a") == after(60)
+    index.change(None, make_deleting_attachment("a"), NOW)
+    index.change(make_deleting_attachment("a"), make_deleting_attachment("a", uid="v"), time_after(60))
+    assert index.overdue("f", time_after(60)) == frozenset()
+    assert index.find_hold_start("a") == time_after(60)
 
 
 def test_a_device_awaits_its_node_while_it_is_attached_and_neither_visible_nor_going():

@@ -63,7 +63,7 @@ MEMBER = msgspec.structs.replace(
 )
 
 
-def attached(old, new, **facts):
+def make_attachment_change(old, new, **facts):
     return change_kinds.AttachmentChange(old=old, new=new, key=KEY, **facts)
 
 
@@ -71,7 +71,7 @@ def claim(*, admin=None):
     return claim_scenes.make_allocated_claim("d", pool="f", admin_access=admin)
 
 
-def given(new, **facts):
+def make_claim_change(new, **facts):
     return change_kinds.ClaimChange(new=new, **facts)
 
 
@@ -80,7 +80,7 @@ LABELLED = core.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
 OFF = msgspec.structs.replace(NODE, spec=core.NodeSpec(taints=(core.Taint(key=core.OUT_OF_SERVICE),)))
 
 
-def published(fabric, node=None, devices=""):
+def make_slice(fabric, node=None, devices=""):
     """Return a slice of a Fabric's pool; with a node one of that node's, which has given it the Fabric's label."""
     shown = tuple(slices.Device(name=name) for name in devices)
     pool = slices.Pool(name=node or fabric, generation=1, resource_slice_count=1)
@@ -96,7 +96,7 @@ GROUPED = dataclasses.replace(GPU, reach_groups=frozenset({"a"}))
 OTHER_MODEL = dataclasses.replace(GPU, model="M")
 
 
-def listed(old, new, **facts):
+def make_device_change(old, new, **facts):
     return change_kinds.DeviceChange(fabric="f", old=old, new=new, **facts)
 
 
@@ -125,105 +125,116 @@ CASES = {
         (change_kinds.FabricChange(old=FABRIC, new=REPORTED), (Due(Job.STATUS, "f", jobs.COUNTS_SECONDS),)),
         (change_kinds.FabricChange(old=HELD, new=FABRIC), ()),
     ],
-    "attachment: device": [(attached(None, ATTACHMENT), (KEY,)), (attached(ATTACHMENT, None), (KEY,))],
+    "attachment: device": [
+        (make_attachment_change(None, ATTACHMENT), (KEY,)),
+        (make_attachment_change(ATTACHMENT, None), (KEY,)),
+    ],
     "attachment: members of its composite": [
-        (attached(ATTACHMENT, ATTACHED), ()),
-        (attached(None, MEMBER), (names.DeviceKey(fabric="f", device="e"),)),
+        (make_attachment_change(ATTACHMENT, ATTACHED), ()),
+        (make_attachment_change(None, MEMBER), (names.DeviceKey(fabric="f", device="e"),)),
     ],
     "attachment goes where a composite may be waiting for its device": [
-        (attached(ATTACHMENT, None), ()),
-        (attached(None, ATTACHMENT, has_composites=True), ()),
+        (make_attachment_change(ATTACHMENT, None), ()),
+        (make_attachment_change(None, ATTACHMENT, has_composites=True), ()),
         (
-            attached(ATTACHMENT, None, has_composites=True),
+            make_attachment_change(ATTACHMENT, None, has_composites=True),
             (Due(Job.PUBLISH, "f", jobs.GATHER_SECONDS),),
         ),
     ],
     "device is erased as often as a day allows": [
-        (attached(ATTACHED, None), ()),
-        (attached(ATTACHED, None, is_worn=True), (Due(Job.PUBLISH, "f", jobs.GATHER_SECONDS),)),
+        (make_attachment_change(ATTACHED, None), ()),
+        (make_attachment_change(ATTACHED, None, is_worn=True), (Due(Job.PUBLISH, "f", jobs.GATHER_SECONDS),)),
     ],
-    "attachment: classic": [(attached(ATTACHMENT, ATTACHED), (classic.ROUND,))],
+    "attachment: classic": [(make_attachment_change(ATTACHMENT, ATTACHED), (classic.ROUND,))],
     "attachment: observers": [
-        (attached(ATTACHMENT, ATTACHED), ()),
-        (attached(ATTACHMENT, ATTACHED, observers=("ns/o",)), (Due(Job.ADMIN, "ns/o"),)),
+        (make_attachment_change(ATTACHMENT, ATTACHED), ()),
+        (make_attachment_change(ATTACHMENT, ATTACHED, observers=("ns/o",)), (Due(Job.ADMIN, "ns/o"),)),
     ],
-    "attachment: counts": [(attached(ATTACHMENT, ATTACHED), (Due(Job.STATUS, "f", jobs.COUNTS_SECONDS),))],
+    "attachment: counts": [
+        (make_attachment_change(ATTACHMENT, ATTACHED), (Due(Job.STATUS, "f", jobs.COUNTS_SECONDS),))
+    ],
     "attachment gone: finalizer of its fabric": [
-        (attached(ATTACHMENT, ATTACHED), ()),
-        (attached(ATTACHED, None), (Due(Job.FINALIZER, "f", SOON),)),
+        (make_attachment_change(ATTACHMENT, ATTACHED), ()),
+        (make_attachment_change(ATTACHED, None), (Due(Job.FINALIZER, "f", SOON),)),
     ],
     "attachment comes or goes where models are limited": [
-        (attached(None, ATTACHMENT), ()),
-        (attached(None, ATTACHMENT, limits_models=True), (Due(Job.LABELS),)),
-        (attached(ATTACHMENT, None, limits_models=True), (Due(Job.LABELS),)),
-        (attached(ATTACHMENT, ATTACHED, limits_models=True), ()),
+        (make_attachment_change(None, ATTACHMENT), ()),
+        (make_attachment_change(None, ATTACHMENT, limits_models=True), (Due(Job.LABELS),)),
+        (make_attachment_change(ATTACHMENT, None, limits_models=True), (Due(Job.LABELS),)),
+        (make_attachment_change(ATTACHMENT, ATTACHED, limits_models=True), ()),
     ],
     "release begins": [
         (
-            attached(ATTACHED, attachment(deleting=True)),
+            make_attachment_change(ATTACHED, attachment(deleting=True)),
             (Due(Job.PUBLISH, "f", attachment_index.RELEASE_SECONDS),),
         ),
-        (attached(attachment(deleting=True), attachment(deleting=True)), ()),
-        (attached(None, ATTACHMENT), ()),
+        (make_attachment_change(attachment(deleting=True), attachment(deleting=True)), ()),
+        (make_attachment_change(None, ATTACHMENT), ()),
     ],
     "release ends that was overdue": [
-        (attached(ATTACHED, None), ()),
-        (attached(ATTACHED, None, release_seconds=attachment_index.RELEASE_SECONDS - 1), ()),
+        (make_attachment_change(ATTACHED, None), ()),
+        (make_attachment_change(ATTACHED, None, release_seconds=attachment_index.RELEASE_SECONDS - 1), ()),
         (
-            attached(ATTACHED, None, release_seconds=attachment_index.RELEASE_SECONDS),
+            make_attachment_change(ATTACHED, None, release_seconds=attachment_index.RELEASE_SECONDS),
             (Due(Job.PUBLISH, "f", SOON),),
         ),
     ],
     "pair is refused": [
         (
-            attached(ATTACHMENT, REFUSED),
+            make_attachment_change(ATTACHMENT, REFUSED),
             (
                 Due(Job.LABELS, after=SOON),
                 Due(Job.STATUS, "f", SOON),
                 Due(Job.PUBLISH, "f", SOON),
             ),
         ),
-        (attached(ATTACHMENT, REFUSED, served=False), ()),
-        (attached(REFUSED, REFUSED), ()),
-        (attached(ATTACHMENT, FAILED), ()),
+        (make_attachment_change(ATTACHMENT, REFUSED, served=False), ()),
+        (make_attachment_change(REFUSED, REFUSED), ()),
+        (make_attachment_change(ATTACHMENT, FAILED), ()),
     ],
     "attachment of a refused pair goes, or works at last": [
-        (attached(REFUSED, None), (Due(Job.LABELS, after=SOON), Due(Job.PUBLISH, "f", SOON))),
-        (attached(REFUSED, ATTACHED), (Due(Job.LABELS, after=SOON), Due(Job.PUBLISH, "f", SOON))),
-        (attached(REFUSED, None, served=False), ()),
-        (attached(REFUSED, REFUSED), ()),
-        (attached(FAILED, None), ()),
+        (make_attachment_change(REFUSED, None), (Due(Job.LABELS, after=SOON), Due(Job.PUBLISH, "f", SOON))),
+        (
+            make_attachment_change(REFUSED, ATTACHED),
+            (Due(Job.LABELS, after=SOON), Due(Job.PUBLISH, "f", SOON)),
+        ),
+        (make_attachment_change(REFUSED, None, served=False), ()),
+        (make_attachment_change(REFUSED, REFUSED), ()),
+        (make_attachment_change(FAILED, None), ()),
     ],
     "attach fails": [
-        (attached(ATTACHMENT, FAILED), (Due(Job.LABELS, after=SOON), Due(Job.STATUS, "f", SOON))),
-        (attached(ATTACHMENT, FAILED, served=False), ()),
-        (attached(ATTACHMENT, REFUSED), ()),
-        (attached(FAILED, FAILED), ()),
-        (attached(FAILED, None), ()),
-        (attached(ATTACHMENT, attachment(error="FabricUnreachable")), ()),
+        (
+            make_attachment_change(ATTACHMENT, FAILED),
+            (Due(Job.LABELS, after=SOON), Due(Job.STATUS, "f", SOON)),
+        ),
+        (make_attachment_change(ATTACHMENT, FAILED, served=False), ()),
+        (make_attachment_change(ATTACHMENT, REFUSED), ()),
+        (make_attachment_change(FAILED, FAILED), ()),
+        (make_attachment_change(FAILED, None), ()),
+        (make_attachment_change(ATTACHMENT, attachment(error="FabricUnreachable")), ()),
     ],
     "attachment shows in the pool": [
-        (attached(ATTACHMENT, ATTACHED), ()),
-        (attached(None, ATTACHMENT), ()),
-        (attached(None, ATTACHMENT, shows_owner=True), (Due(Job.PUBLISH, "f", SOON),)),
-        (attached(ATTACHMENT, FAILED), (Due(Job.PUBLISH, "f", SOON),)),
+        (make_attachment_change(ATTACHMENT, ATTACHED), ()),
+        (make_attachment_change(None, ATTACHMENT), ()),
+        (make_attachment_change(None, ATTACHMENT, shows_owner=True), (Due(Job.PUBLISH, "f", SOON),)),
+        (make_attachment_change(ATTACHMENT, FAILED), (Due(Job.PUBLISH, "f", SOON),)),
     ],
-    "claim: devices": [(given(claim(), devices=(KEY,)), (KEY,)), (given(None), ())],
+    "claim: devices": [(make_claim_change(claim(), devices=(KEY,)), (KEY,)), (make_claim_change(None), ())],
     "claim begins or ends to keep a composite from changing": [
-        (given(claim(), devices=(KEY,)), ()),
+        (make_claim_change(claim(), devices=(KEY,)), ()),
         (
-            given(claim(), devices=(KEY,), regrouped=(KEY,)),
+            make_claim_change(claim(), devices=(KEY,), regrouped=(KEY,)),
             (Due(Job.PUBLISH, "f", jobs.GATHER_SECONDS),),
         ),
     ],
     "claim of a device that moved to another pool": [
-        (given(claim(), devices=(KEY,)), ()),
-        (given(claim(), devices=(KEY,), moved=(KEY,)), (Due(Job.PUBLISH, "f"),)),
+        (make_claim_change(claim(), devices=(KEY,)), ()),
+        (make_claim_change(claim(), devices=(KEY,), moved=(KEY,)), (Due(Job.PUBLISH, "f"),)),
     ],
     "claim with admin access": [
-        (given(claim()), ()),
-        (given(claim(admin=True), observes=True), (Due(Job.ADMIN, "ns/c"),)),
-        (given(None), ()),
+        (make_claim_change(claim()), ()),
+        (make_claim_change(claim(admin=True), observes=True), (Due(Job.ADMIN, "ns/c"),)),
+        (make_claim_change(None), ()),
     ],
     "maintenance: its status": [
         (change_kinds.MaintenanceChange(old=None, new=WORK), (Due(Job.MAINTENANCE, "work"),)),
@@ -258,43 +269,43 @@ CASES = {
     ],
     "node daemon": [(change_kinds.DaemonChange(), (Due(Job.LABELS, after=SOON),))],
     "slice of a fabric": [
-        (change_kinds.SliceChange(old=None, new=published("f")), (Due(Job.PUBLISH, "f", SOON),)),
-        (change_kinds.SliceChange(old=published("f"), new=None), (Due(Job.PUBLISH, "f"),)),
-        (change_kinds.SliceChange(old=None, new=published("f", node="n")), ()),
+        (change_kinds.SliceChange(old=None, new=make_slice("f")), (Due(Job.PUBLISH, "f", SOON),)),
+        (change_kinds.SliceChange(old=make_slice("f"), new=None), (Due(Job.PUBLISH, "f"),)),
+        (change_kinds.SliceChange(old=None, new=make_slice("f", node="n")), ()),
     ],
     "slice of a pool whose nodes have a label for it": [
         (
-            change_kinds.SliceChange(old=None, new=published("f/reach.a-12345678")),
+            change_kinds.SliceChange(old=None, new=make_slice("f/reach.a-12345678")),
             (Due(Job.LABELS, after=SOON),),
         ),
         (
-            change_kinds.SliceChange(old=None, new=published("f/e/refused.12345678")),
+            change_kinds.SliceChange(old=None, new=make_slice("f/e/refused.12345678")),
             (Due(Job.LABELS, after=SOON),),
         ),
-        (change_kinds.SliceChange(old=None, new=published("f/e")), ()),
-        (change_kinds.SliceChange(old=published("f/reach.a-12345678"), new=None), ()),
-        (change_kinds.SliceChange(old=None, new=published("f/reach.a", node="n")), ()),
+        (change_kinds.SliceChange(old=None, new=make_slice("f/e")), ()),
+        (change_kinds.SliceChange(old=make_slice("f/reach.a-12345678"), new=None), ()),
+        (change_kinds.SliceChange(old=None, new=make_slice("f/reach.a", node="n")), ()),
     ],
     "device in other reachability groups": [
-        (listed(None, GROUPED), (Due(Job.LABELS, after=SOON),)),
-        (listed(GPU, GROUPED), (Due(Job.LABELS, after=SOON),)),
-        (listed(GROUPED, GPU), (Due(Job.LABELS, after=SOON),)),
-        (listed(GROUPED, None), (Due(Job.LABELS, after=SOON),)),
-        (listed(None, GPU), ()),
-        (listed(GROUPED, GROUPED), ()),
+        (make_device_change(None, GROUPED), (Due(Job.LABELS, after=SOON),)),
+        (make_device_change(GPU, GROUPED), (Due(Job.LABELS, after=SOON),)),
+        (make_device_change(GROUPED, GPU), (Due(Job.LABELS, after=SOON),)),
+        (make_device_change(GROUPED, None), (Due(Job.LABELS, after=SOON),)),
+        (make_device_change(None, GPU), ()),
+        (make_device_change(GROUPED, GROUPED), ()),
     ],
     "device": [
-        (listed(None, GPU), (KEY,)),
-        (listed(GPU, None), (KEY,)),
+        (make_device_change(None, GPU), (KEY,)),
+        (make_device_change(GPU, None), (KEY,)),
     ],
-    "device: classic": [(listed(GPU, None), (classic.ROUND,))],
+    "device: classic": [(make_device_change(GPU, None), (classic.ROUND,))],
     "device shows in the pool": [
-        (listed(None, GPU, attached=True), (Due(Job.PUBLISH, "f", SOON),)),
-        (listed(GPU, None), (Due(Job.PUBLISH, "f", SOON),)),
-        (listed(GPU, OTHER_MODEL, attached=True), (Due(Job.PUBLISH, "f", SOON),)),
-        (listed(GPU, USED), (Due(Job.PUBLISH, "f", SOON),)),
-        (listed(GPU, USED, attached=True), ()),
-        (listed(GPU, GPU), ()),
+        (make_device_change(None, GPU, attached=True), (Due(Job.PUBLISH, "f", SOON),)),
+        (make_device_change(GPU, None), (Due(Job.PUBLISH, "f", SOON),)),
+        (make_device_change(GPU, OTHER_MODEL, attached=True), (Due(Job.PUBLISH, "f", SOON),)),
+        (make_device_change(GPU, USED), (Due(Job.PUBLISH, "f", SOON),)),
+        (make_device_change(GPU, USED, attached=True), ()),
+        (make_device_change(GPU, GPU), ()),
     ],
     "hosts": [(change_kinds.HostsChange(), (Due(Job.LABELS, after=SOON),))],
     "connection: jobs of the fabric": [
@@ -320,19 +331,19 @@ CASES = {
         (jobs.JobDone(job=Job.STATUS), ()),
     ],
     "claim asks for immediate allocation, or no longer": [
-        (given(claim()), ()),
-        (given(AT_ONCE), (immediate.ImmediateRequest("ns", "c", AT_ONCE.metadata.uid),)),
-        (given(None, old=AT_ONCE), (immediate.ImmediateRequest("ns", "c"),)),
-        (given(claim(), old=AT_ONCE), (immediate.ImmediateRequest("ns", "c"),)),
+        (make_claim_change(claim()), ()),
+        (make_claim_change(AT_ONCE), (immediate.ImmediateRequest("ns", "c", AT_ONCE.metadata.uid),)),
+        (make_claim_change(None, old=AT_ONCE), (immediate.ImmediateRequest("ns", "c"),)),
+        (make_claim_change(claim(), old=AT_ONCE), (immediate.ImmediateRequest("ns", "c"),)),
     ],
     "slice withdraws devices": [
-        (change_kinds.SliceChange(old=None, new=published("f", devices="d")), ()),
+        (change_kinds.SliceChange(old=None, new=make_slice("f", devices="d")), ()),
         (
-            change_kinds.SliceChange(old=published("f", devices="de"), new=published("f", devices="e")),
+            change_kinds.SliceChange(old=make_slice("f", devices="de"), new=make_slice("f", devices="e")),
             WITHDRAWN,
         ),
-        (change_kinds.SliceChange(old=published("f", devices="d"), new=None), WITHDRAWN),
-        (change_kinds.SliceChange(old=published("f", node="n", devices="d"), new=None), ()),
+        (change_kinds.SliceChange(old=make_slice("f", devices="d"), new=None), WITHDRAWN),
+        (change_kinds.SliceChange(old=make_slice("f", node="n", devices="d"), new=None), ()),
     ],
     "term: devices": [(TERM, (KEY,))],
     "term: maintenances and observers": [(TERM, (Due(Job.MAINTENANCE, "work"), Due(Job.ADMIN, "ns/o")))],
@@ -371,7 +382,7 @@ def test_a_change_wakes_all_reconcilers_that_watch_it_for_each_key_once():
             for name, table in TABLES.items()
         )
     )
-    dispatcher.tell(attached(MEMBER, None, has_composites=True, is_worn=True))
+    dispatcher.tell(make_attachment_change(MEMBER, None, has_composites=True, is_worn=True))
     assert woken == [
         ("devices", KEY),
         ("devices", names.DeviceKey(fabric="f", device="e")),
@@ -399,4 +410,4 @@ def test_every_kind_of_change_is_watched_and_every_row_has_a_name_of_its_own():
     ],
 )
 def test_a_device_works_once_it_is_visible_and_nothing_that_it_is_to_blame_for_failed(new, works):
-    assert attached(ATTACHMENT, new).works is works
+    assert make_attachment_change(ATTACHMENT, new).works is works

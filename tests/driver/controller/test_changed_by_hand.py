@@ -47,7 +47,7 @@ ATTACHMENT_EDITS = {
 async def test_what_is_changed_of_an_attachment_is_put_right(served_world, until, change):
     async with served_world() as cluster:
         await cluster.allocate("disk-0")
-        await cluster.attached("disk-0")
+        await cluster.wait_until_attached("disk-0")
         before = await until(
             lambda: read(cluster, kinds.ATTACHMENT, NAME),
             lambda value: value.get("status", {}).get("phase") == "Attached",
@@ -84,7 +84,7 @@ FIXED = {
 async def test_what_an_attachment_is_of_cannot_be_changed(served_world, field):
     async with served_world() as cluster:
         await cluster.allocate("disk-0")
-        await cluster.attached("disk-0")
+        await cluster.wait_until_attached("disk-0")
         with pytest.raises(errors.Invalid, match="only the claim"):
             await edit(cluster, kinds.ATTACHMENT, NAME, {"spec": {field: FIXED[field]}})
 
@@ -137,13 +137,13 @@ async def test_an_attachment_that_a_foreign_finalizer_keeps_says_so_and_its_devi
 ):
     async with served_world() as cluster:
         await cluster.allocate("disk-0")
-        await cluster.attached("disk-0")
+        await cluster.wait_until_attached("disk-0")
         finalizers = [attachments.FINALIZER, "example.com/mine"]
         await edit(cluster, kinds.ATTACHMENT, NAME, {"metadata": {"finalizers": finalizers}})
         await cluster.deallocate()
-        await cluster.deleting(NAME)
+        await cluster.wait_until_deleting(NAME)
         await cluster.node_says(NAME, attachments.RELEASED)
-        await cluster.called("detach")
+        await cluster.wait_until_called("detach")
         await until(
             lambda: cluster.events("DeviceAttachment", NAME),
             lambda value: reasons.FOREIGN_FINALIZER in [reason for _, reason, _ in value],
@@ -157,15 +157,15 @@ async def test_an_attachment_that_a_foreign_finalizer_keeps_says_so_and_its_devi
 async def test_the_finalizer_taken_off_while_it_is_released_leaves_no_device_attached(served_world, until):
     async with served_world() as cluster:
         await cluster.allocate("disk-0")
-        await cluster.attached("disk-0")
+        await cluster.wait_until_attached("disk-0")
         finalizers = [attachments.FINALIZER, "example.com/mine"]
         await edit(cluster, kinds.ATTACHMENT, NAME, {"metadata": {"finalizers": finalizers}})
         await cluster.deallocate()
-        await cluster.deleting(NAME)
+        await cluster.wait_until_deleting(NAME)
         await edit(cluster, kinds.ATTACHMENT, NAME, {"metadata": {"finalizers": ["example.com/mine"]}})
         assert cluster.calls("detach") == []
         await cluster.node_says(NAME, attachments.RELEASED)
-        await cluster.called("detach")
+        await cluster.wait_until_called("detach")
 
 
 SLICE_EDITS = {

@@ -65,7 +65,7 @@ async def instruments(cluster, adapter):
     return controller._measured
 
 
-async def unexpected(cluster, kind, name):
+async def wait_for_error(cluster, kind, name):
     """Wait for the Event about an unexpected error; return its note."""
 
     async def notes():
@@ -83,14 +83,14 @@ async def test_a_defect_over_one_device_leaves_the_others_attached_and_is_tried_
         broken = {"gpu-0"}
         measured = await instruments(cluster, adapter_over(cluster.fabric, broken))
         await cluster.make_fabric(adapter="acme", endpoint="here")
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
-        note = await unexpected(cluster, "DeviceAttachment", "fab.gpu-0")
+        note = await wait_for_error(cluster, "DeviceAttachment", "fab.gpu-0")
         assert "TypeError" in note
         assert "Traceback" not in note
-        assert await unexpected(cluster, "ResourceClaim", "c1") == note
+        assert await wait_for_error(cluster, "ResourceClaim", "c1") == note
         await cluster.allocate("disk-0", name="c2")
-        await cluster.attached("disk-0", "c2")
+        await cluster.wait_until_attached("disk-0", "c2")
         counts = measured.contained.counts
         before = counts()["devices"]
         await waiting.eventually(lambda: counts()["devices"] > before)
@@ -98,7 +98,7 @@ async def test_a_defect_over_one_device_leaves_the_others_attached_and_is_tried_
         # One device's defect keeps no update of the controller from going on.
         assert measured.readiness.find_missing() == {}
         broken.clear()
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         await waiting.eventually(lambda: not measured.contained.count_failing()["devices"])
 
 
@@ -111,11 +111,11 @@ async def test_a_fabric_whose_session_meets_a_defect_has_it_in_a_condition_and_t
         await cluster.make_fabric("bad", adapter="acme", endpoint="here")
         condition = await cluster.condition("Connected", "bad", status="False", reason="UnexpectedError")
         assert "Traceback" not in condition["message"]
-        assert await unexpected(cluster, "Fabric", "bad") == condition["message"]
+        assert await wait_for_error(cluster, "Fabric", "bad") == condition["message"]
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         assert measured.contained.count_failing()["fabric"] == 1.0
         broken.clear()
         await cluster.condition("Connected", "bad", status="True")

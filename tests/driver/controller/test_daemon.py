@@ -25,7 +25,7 @@ async def test_a_fabric_is_published_as_one_pool_per_enclosure(controller_world,
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        (published,) = await cluster.published()
+        (published,) = await cluster.wait_for_slices()
         assert published["pool"] == {"name": POOL, "generation": 1, "resourceSliceCount": 1}
         devices = {device["name"]: device for device in published["devices"]}
         assert {"disk-0", "gpu-0"} < devices.keys()
@@ -82,11 +82,11 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
         cluster.start()
         await cluster.make_fabric(NODES[0])
 
-        async def shown():
+        async def read_degraded():
             return (await cluster.fabric_condition("Degraded", NODES[0])).get("message", "")
 
         message = await until(
-            shown,
+            read_degraded,
             lambda value: (
                 "delete this Fabric and create it with another name" in value and "kubectl label" in value
             ),
@@ -98,7 +98,7 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
 async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(served_world, until):
     async with served_world() as cluster:
         claim = await cluster.allocate("disk-0")
-        device_conditions = await cluster.attached("disk-0")
+        device_conditions = await cluster.wait_until_attached("disk-0")
         assert device_conditions == {"disk-0": {"attached": "Attached"}}
         (attachment,) = (
             await until(cluster.attachments, lambda value: "status" in value["fab.disk-0"])
@@ -113,10 +113,10 @@ async def test_an_allocated_device_is_attached_once_said_and_detached_when_relea
         assert abs(meta.moment(operation["startedAt"]).timestamp() - asked["time"]) < 60
 
         await cluster.deallocate()
-        deleting = await cluster.deleting("fab.disk-0")
+        deleting = await cluster.wait_until_deleting("fab.disk-0")
         assert cluster.calls("detach") == [], "the node still has it"
         assert deleting
-        await cluster.released("fab.disk-0")
+        await cluster.release_attachments("fab.disk-0")
         assert cluster.calls("attach") == ["disk-0"]
         assert cluster.calls("detach") == ["disk-0"]
         writes = cluster.server.writes
@@ -128,18 +128,18 @@ async def test_an_allocated_device_is_attached_once_said_and_detached_when_relea
 async def test_a_controller_that_died_goes_on_where_it_was_and_calls_nothing_twice(served_world, until, when):
     async with served_world(attachSeconds=0.3, detachSeconds=0.3) as cluster:
         await cluster.allocate("gpu-0")
-        await cluster.called("attach")
+        await cluster.wait_until_called("attach")
         if when == "attaching":
             await cluster.stop()
             cluster.start()
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         if when == "attached":
             await cluster.stop()
             cluster.start()
         await cluster.deallocate()
-        await cluster.deleting("fab.gpu-0")
+        await cluster.wait_until_deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released")
-        await cluster.called("detach")
+        await cluster.wait_until_called("detach")
         if when == "detaching":
             await cluster.stop()
             cluster.start()
@@ -153,10 +153,10 @@ async def test_a_controller_that_died_goes_on_where_it_was_and_calls_nothing_twi
 async def test_a_claim_deleted_in_mid_attach_leaves_nothing_attached(served_world):
     async with served_world(attachSeconds=0.3) as cluster:
         await cluster.allocate("gpu-0")
-        await cluster.called("attach")
+        await cluster.wait_until_called("attach")
         await cluster.deallocate()
-        await cluster.deleting("fab.gpu-0")
-        await cluster.released("fab.gpu-0")
+        await cluster.wait_until_deleting("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         inventory = await cluster.fabric.devices()
         assert inventory.device("gpu-0").connection is None
 
@@ -178,7 +178,7 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
     async with controller_world(attachSeconds=0.3) as cluster:
         cluster.start(identity="one")
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
 
         async def leader():
             lease = await cluster.api.read(kinds.LEASE, "drawbar-controller", namespace="drawbar", into=dict)
@@ -186,11 +186,11 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
 
         cluster.start(identity="two")
         await cluster.allocate("gpu-0")
-        await cluster.called("attach")
+        await cluster.wait_until_called("attach")
         assert await leader() == "one"
         await cluster.stop()
         await until(leader, lambda value: value == "two")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         assert cluster.calls("attach") == ["gpu-0"]
 
 
@@ -206,23 +206,23 @@ async def test_one_that_takes_over_knows_of_claims_that_its_watch_did_not_tell_o
     monkeypatch.setattr(mirror, "FRESH_SECONDS", 0.0)
     caplog.set_level("INFO")
 
-    async def waiting():
+    async def count_ready():
         return caplog.messages.count("controller is ready")
 
     async with controller_world() as cluster:
         cluster.start(identity="one")
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.stop()
         await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
         cluster.start(identity="two")
-        await until(waiting, lambda times: times == 2)
+        await until(count_ready, lambda times: times == 2)
         watches = faults.Selection(verb="watch", resource="resourceclaims", user=CONTROLLER)
         silent = cluster.server.faults.add(faults.Fault(select=watches, effect=faults.Partition()))
         await cluster.allocate("gpu-0")
         assert cluster.calls("attach") == []
         await hand_over(cluster.api, holderIdentity="")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         silent.lift()
 
 
@@ -232,7 +232,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
     async with controller_world() as cluster:
         cluster.start(identity="one")
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("disk-0")
         await until(cluster.device_conditions, bool)
         await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
@@ -281,12 +281,12 @@ async def test_while_the_workers_of_a_term_end_nothing_new_is_started_and_no_ses
     async with controller_world() as cluster:
         cluster.start(identity="one")
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
         await until(has_ended, bool)
         await hand_over(cluster.api, holderIdentity="")
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
     assert ended
     assert not any(ended)
 
@@ -301,14 +301,14 @@ async def attempts(cluster, user):
 async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_is_back(served_world, until):
     async with served_world() as cluster:
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(cluster.slices, lambda value: not value)
         condition = await cluster.condition("Published", reason="Deleting")
         assert condition["status"] == "False"
         assert cluster.calls("detach") == []
         await cluster.deallocate()
-        await cluster.deleting("fab.gpu-0")
+        await cluster.wait_until_deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released")
 
         async def fabrics():
@@ -335,7 +335,7 @@ async def test_a_fabric_that_does_one_thing_at_a_time_does_not_wait_for_a_claim_
         await do_one_thing_at_a_time(cluster.fabric)
         cluster.start()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         refused = cluster.server.faults.add(
             faults.Fault(
                 select=faults.Selection(
@@ -347,7 +347,7 @@ async def test_a_fabric_that_does_one_thing_at_a_time_does_not_wait_for_a_claim_
         for number, device in enumerate(("gpu-0", "disk-0")):
             await cluster.allocate(device, name=f"c{number}")
         for number, device in ((1, "disk-0"), (0, "gpu-0")):
-            await cluster.attached(device, f"c{number}")
+            await cluster.wait_until_attached(device, f"c{number}")
             refused.lift()
 
 
@@ -356,17 +356,17 @@ async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(control
         await do_one_thing_at_a_time(cluster.fabric)
         cluster.start()
         await cluster.make_fabric()
-        (published,) = await cluster.published()
+        (published,) = await cluster.wait_for_slices()
         devices = [device["name"] for device in published["devices"]]
         for number, device in enumerate(devices):
             await cluster.allocate(device, name=f"c{number}", node=NODES[number % 2])
         for number, device in enumerate(devices):
-            await cluster.attached(device, f"c{number}")
+            await cluster.wait_until_attached(device, f"c{number}")
         for number in range(len(devices)):
             await cluster.deallocate(f"c{number}")
         for device in devices:
-            await cluster.deleting(f"fab.{device}")
-        await cluster.released(*(f"fab.{device}" for device in devices))
+            await cluster.wait_until_deleting(f"fab.{device}")
+        await cluster.release_attachments(*(f"fab.{device}" for device in devices))
         events = [line["event"] for line in cluster.journal]
         assert events == ["started", "finished"] * (2 * len(devices))
 
@@ -388,7 +388,7 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(s
         assert held["metadata"]["finalizers"] == ["drawbar.dev/detach"]
         assert held["metadata"]["labels"] == {"drawbar.dev/node": NODES[0]}
         await cluster.api.delete(kinds.ATTACHMENT, "fab.gpu-0")
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
         assert cluster.calls("detach") == ["gpu-0"]
 
@@ -397,9 +397,9 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(s
 async def test_a_dead_node_needs_no_word_before_its_device_comes_back(served_world, until, how):
     async with served_world(spec={"policy": {"nodeGoneSeconds": 1}}) as cluster:
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         await cluster.deallocate()
-        await cluster.deleting("fab.gpu-0")
+        await cluster.wait_until_deleting("fab.gpu-0")
         assert cluster.calls("detach") == []
         if how == "deleted":
             await cluster.api.delete(kinds.NODE, NODES[0])

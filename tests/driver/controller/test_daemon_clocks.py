@@ -66,7 +66,7 @@ class Cluster:
             finally:
                 running.cancel()
 
-    def scheduling(self):
+    def run_scheduler(self):
         return scheduler.serving(self.admin, clock=self.clocks["scheduler"].now)
 
 
@@ -120,11 +120,11 @@ def conditions(claim):
     }
 
 
-def failed(listed):
+def has_failed(listed):
     return bool(listed) and all("attach-failed" in conditions(claim) for claim in listed)
 
 
-def leaving(listed):
+def is_deleting(listed):
     return bool(listed) and all("deletionTimestamp" in attachment["metadata"] for attachment in listed)
 
 
@@ -139,7 +139,7 @@ SKEWS = [
 @pytest.mark.parametrize("skews", SKEWS)
 def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
     async def scene(cluster):
-        async with cluster.daemons(), cluster.scheduling():
+        async with cluster.daemons(), cluster.run_scheduler():
             await outage.make_pods(cluster.api, PODS)
             await cluster.until(kinds.POD, lambda pods: all(pod["spec"].get("nodeName") for pod in pods), 60)
             reported = {
@@ -157,14 +157,14 @@ def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
 @pytest.mark.parametrize("skews", SKEWS)
 def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews):
     async def scene(cluster):
-        async with cluster.scheduling():
+        async with cluster.run_scheduler():
             await outage.make_pods(cluster.api, 1)
-            seconds = await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
+            seconds = await cluster.until(kinds.CLAIM, has_failed, BINDING_TIMEOUT + 60)
             assert PATIENCE - 5 <= seconds <= PATIENCE + 10
             (claim,) = await cluster.list(kinds.CLAIM)
             assert conditions(claim)["attach-failed"] == reasons.NODE_NOT_RESPONDING
             # The scheduler takes the allocation back, and the silent node's device is not given out again.
-            await cluster.until(kinds.CLAIM, lambda listed: not failed(listed), 60)
+            await cluster.until(kinds.CLAIM, lambda listed: not has_failed(listed), 60)
             (first, *_) = await cluster.list(kinds.ATTACHMENT)
             assert first["metadata"]["deletionTimestamp"]
             taints = [
@@ -181,14 +181,14 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
 @pytest.mark.parametrize("skews", [SKEWS[0], SKEWS[1]])
 def test_the_attach_of_a_failed_claim_that_is_not_deallocated_is_rolled_back(tmp_path, skews):
     async def scene(cluster):
-        async with cluster.scheduling():
+        async with cluster.run_scheduler():
             await outage.make_pods(cluster.api, 1)
             await cluster.until(kinds.ATTACHMENT, bool, 30)
         # The scheduler is gone, so no process reads the failure.
-        await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
+        await cluster.until(kinds.CLAIM, has_failed, BINDING_TIMEOUT + 60)
         (attachment,) = await cluster.list(kinds.ATTACHMENT)
         assert "deletionTimestamp" not in attachment["metadata"]
-        seconds = await cluster.until(kinds.ATTACHMENT, leaving, BINDING_TIMEOUT + 60)
+        seconds = await cluster.until(kinds.ATTACHMENT, is_deleting, BINDING_TIMEOUT + 60)
         assert BINDING_TIMEOUT - 5 <= seconds <= BINDING_TIMEOUT + 10
         async with cluster.daemons():
             await cluster.until(kinds.ATTACHMENT, lambda listed: not listed, 60)
@@ -208,11 +208,11 @@ def test_the_attach_of_a_failed_claim_that_is_not_deallocated_is_rolled_back(tmp
 @pytest.mark.parametrize("step", [SKEW, -SKEW], ids=["forward", "back"])
 def test_a_step_of_the_controllers_clock_moves_no_deadline(tmp_path, step):
     async def scene(cluster):
-        async with cluster.scheduling():
+        async with cluster.run_scheduler():
             await outage.make_pods(cluster.api, 1)
             waited = await cluster.until(kinds.ATTACHMENT, bool, 60)
             cluster.clocks["controller"].skew_seconds = step
-            waited += await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
+            waited += await cluster.until(kinds.CLAIM, has_failed, BINDING_TIMEOUT + 60)
             assert PATIENCE - 5 <= waited <= PATIENCE + 10
             dates = [
                 condition["lastTransitionTime"]
@@ -226,7 +226,7 @@ def test_a_step_of_the_controllers_clock_moves_no_deadline(tmp_path, step):
 
 
 def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_silent(tmp_path):
-    def releasing(listed):
+    def is_releasing(listed):
         return any(
             (taint["key"], taint.get("value")) == (f"{outage.DRIVER}/in-use", "releasing")
             for slice_ in listed
@@ -235,7 +235,7 @@ def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_sile
         )
 
     async def scene(cluster):
-        async with cluster.daemons(), cluster.scheduling():
+        async with cluster.daemons(), cluster.run_scheduler():
             await outage.make_pods(cluster.api, 1)
             await cluster.until(kinds.POD, lambda pods: pods[0]["spec"].get("nodeName"), 60)
         (claim,) = await cluster.list(kinds.CLAIM)
@@ -244,12 +244,12 @@ def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_sile
         await cluster.api.replace(
             kinds.CLAIM, name, freed, namespace="default", subresource="status", into=dict
         )
-        await cluster.until(kinds.ATTACHMENT, leaving, 60)
-        seconds = await cluster.until(kinds.SLICE, releasing, 60)
+        await cluster.until(kinds.ATTACHMENT, is_deleting, 60)
+        seconds = await cluster.until(kinds.SLICE, is_releasing, 60)
         assert 25 <= seconds <= 35
         # And no longer once it is over.
         async with cluster.daemons():
             await cluster.until(kinds.ATTACHMENT, lambda listed: not listed, 60)
-            await cluster.until(kinds.SLICE, lambda listed: not releasing(listed), 5)
+            await cluster.until(kinds.SLICE, lambda listed: not is_releasing(listed), 5)
 
     run(tmp_path, scene)

@@ -11,7 +11,7 @@ from drawbar.driver.controller.daemons import State
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 
-def after(seconds):
+def time_after(seconds):
     return NOW + datetime.timedelta(seconds=seconds)
 
 
@@ -51,13 +51,13 @@ def test_a_silent_daemon_has_a_grace_that_counts_from_when_it_was_first_seen():
     tracked.change(None, pod())
     tracked.look(node(), NOW)
     tracked.change(pod(), pod(ready="False"))
-    assert [tracked.look(node(), after(seconds)) for seconds in (60, 79, 80)] == [
+    assert [tracked.look(node(), time_after(seconds)) for seconds in (60, 79, 80)] == [
         State.FADING,
         State.FADING,
         State.SILENT,
     ]
     tracked.change(pod(ready="False"), pod())
-    assert tracked.look(node(), after(81)) is State.ALIVE
+    assert tracked.look(node(), time_after(81)) is State.ALIVE
 
 
 def test_during_a_rolling_update_one_of_two_pods_suffices():

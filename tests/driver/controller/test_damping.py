@@ -30,7 +30,7 @@ def test_what_keeps_flapping_is_held_back_twice_as_long_each_time_up_to_a_bound(
 
 
 def test_a_cause_that_breaks_off_meanwhile_has_to_hold_for_the_whole_time_again_but_no_longer():
-    damper, now = flapped(4)
+    damper, now = make_flapped_damper(4)
     assert look(damper, True, now) is False
     for _ in range(20):
         now += 9.0
@@ -45,7 +45,7 @@ def test_a_cause_that_breaks_off_meanwhile_has_to_hold_for_the_whole_time_again_
     ("calm", "hold"), [(0.0, 20.0), (59.0, 20.0), (60.0, 10.0), (120.0, 0.0), (86_400.0, 0.0)]
 )
 def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold):
-    damper, now = flapped(4)
+    damper, now = make_flapped_damper(4)
     look(damper, True, now)
     now += 10.0
     assert look(damper, True, now)
@@ -56,7 +56,7 @@ def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold):
 
 
 def test_what_has_made_up_for_everything_is_forgotten():
-    damper, now = flapped(2)
+    damper, now = make_flapped_damper(2)
     assert look(damper, True, now)
     assert "it" in damper
     assert look(damper, True, now + 120.0)
@@ -78,12 +78,12 @@ def test_a_host_whose_last_port_this_cluster_fills_and_frees_is_never_held_back(
 
 
 def test_what_is_gone_is_forgotten():
-    damper, now = flapped(4)
+    damper, now = make_flapped_damper(4)
     damper.retain(lambda key: key != "it")
     assert look(damper, True, now)
 
 
-def flapped(times):
+def make_flapped_damper(times):
     """Return a damper of what is bad now and has been well in between, and the time."""
     damper, now = damping.Damper(), 0.0
     for number in range(times):

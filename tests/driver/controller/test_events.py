@@ -38,24 +38,24 @@ async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate(DEVICE, name="c1", pod="pod-1")
-        await cluster.attached(DEVICE)
+        await cluster.wait_until_attached(DEVICE)
         await cluster.deallocate("c1")
-        await cluster.deleting(f"fab.{DEVICE}")
+        await cluster.wait_until_deleting(f"fab.{DEVICE}")
         await cluster.allocate(DEVICE, name="c2", pod="pod-2", node="node-2")
 
-        async def looked(kind, name):
+        async def look_for_events(kind, name):
             controller._delays.look(0.0)
             return await cluster.events(kind, name)
 
         for kind, name in (("ResourceClaim", "c2"), ("Pod", "pod-2")):
-            (reported,) = await until(lambda kind=kind, name=name: looked(kind, name), bool)
+            (reported,) = await until(lambda kind=kind, name=name: look_for_events(kind, name), bool)
             assert reported[:2] == ("Normal", "DeviceWaiting")
             assert "on its way back from node node-1" in reported[2]
         await cluster.node_says(f"fab.{DEVICE}", "Released")
-        await cluster.attached(DEVICE, "c2")
-        reported = await until(lambda: looked("Pod", "pod-2"), lambda value: len(value) > 1)
+        await cluster.wait_until_attached(DEVICE, "c2")
+        reported = await until(lambda: look_for_events("Pod", "pod-2"), lambda value: len(value) > 1)
         assert [reason for _, reason, _ in reported] == ["DeviceWaiting", "DeviceAttached"]
 
 
@@ -63,18 +63,18 @@ async def test_one_who_waited_before_the_controller_led_gets_events_too(controll
     async with controller_world() as cluster:
         await cluster.controller()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.stop()
         await cluster.allocate(DEVICE, pod="pod-1")
         endpoint = {"spec": {"endpoint": "unix:/nowhere"}}
         await cluster.patch(kinds.FABRIC, "fab", endpoint)
         controller = await cluster.controller()
 
-        async def looked():
+        async def look_for_events():
             controller._delays.look(0.0)
             return await cluster.events("Pod", "pod-1")
 
-        events = await until(looked, lambda value: any("not reached" in note for *_, note in value))
+        events = await until(look_for_events, lambda value: any("not reached" in note for *_, note in value))
         assert {reason for _, reason, _ in events} == {"DeviceWaiting"}
 
 
@@ -82,19 +82,19 @@ async def test_a_pod_that_waits_for_its_node_gets_one_event(controller_world, un
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate(DEVICE, pod="pod-1")
-        await cluster.attached(DEVICE)
+        await cluster.wait_until_attached(DEVICE)
 
-        async def looked(patience_seconds=0.0, name="pod-1"):
+        async def look_for_events(patience_seconds=0.0, name="pod-1"):
             controller._delays.look_at_nodes(patience_seconds)
             kind = "Pod" if name == "pod-1" else "ResourceClaim"
             return [entry for entry in await cluster.events(kind, name) if "waiting for its node" in entry[2]]
 
-        assert await looked(3600.0) == []
-        await until(looked, bool)
+        assert await look_for_events(3600.0) == []
+        await until(look_for_events, bool)
         for name in ("pod-1", "c1"):
-            ((kind, reason, note),) = await looked(name=name)
+            ((kind, reason, note),) = await look_for_events(name=name)
             assert (kind, reason) == ("Normal", "DeviceWaiting")
             assert "node-1 to report it ready" in note
 
@@ -105,19 +105,19 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate(DEVICE, pod="pod-1", bindingConditions=[], bindingFailureConditions=[])
         # That of a node's own pool is none of the controller's.
         await cluster.allocate(
             "local", name="c2", pool="node-1", bindingConditions=[], bindingFailureConditions=[]
         )
 
-        async def looked():
+        async def look_for_events():
             controller._delays.look_at_allocations()
             return await cluster.events("ResourceClaim", "c1")
 
-        await until(looked, bool)
-        ((kind, reason, note),) = await looked()
+        await until(look_for_events, bool)
+        ((kind, reason, note),) = await look_for_events()
         assert (kind, reason) == ("Warning", "DeviceNeverAttached")
         assert "DRADeviceBindingConditions" in note
         assert await cluster.events("ResourceClaim", "c2") == []

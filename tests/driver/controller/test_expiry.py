@@ -26,7 +26,7 @@ def rule(name="swap", *, ends=PAST, owner="swap"):
 STEADY = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def over(rules):
+def find_expired(rules):
     """Return the rules that are over now."""
     return expiry.find_expired(rules, expiry.ends(rules, {}, STEADY, NOW), STEADY)
 
@@ -46,13 +46,13 @@ def over(rules):
     ],
 )
 def test_a_rule_ends_when_its_time_is_over(item, ends):
-    assert over([item]) == ((item,) if ends else ())
+    assert find_expired([item]) == ((item,) if ends else ())
 
 
 def test_a_rule_ends_before_its_batches_and_so_many_end_at_a_time():
     batch, main = rule("a-batch"), rule()
-    assert over([batch, main]) == (main, batch)
-    assert len(over([rule(f"r-{number}") for number in range(100)])) == expiry.RULES_MAX
+    assert find_expired([batch, main]) == (main, batch)
+    assert len(find_expired([rule(f"r-{number}") for number in range(100)])) == expiry.RULES_MAX
 
 
 @pytest.mark.parametrize("step", [-600, 600], ids=["back", "forward"])

@@ -14,10 +14,10 @@ async def test_a_failed_attach_taints_the_device_then_fails_every_claim_of_the_p
         # The second claim's devices never fail by themselves; the pod's scheduler must see the failure all the same.
         await cluster.allocate("disk-0", name="c2")
         await cluster.allocate("gpu-0", name="c1")
-        device_conditions = await cluster.failed("gpu-0", "c1")
+        device_conditions = await cluster.wait_until_failed("gpu-0", "c1")
         assert device_conditions["gpu-0"]["attach-failed"] == "FabricError"
         assert await cluster.marks("gpu-0") == [("attach-failed", "FabricError", "NoSchedule")]
-        await cluster.failed("disk-0", "c2")
+        await cluster.wait_until_failed("disk-0", "c2")
         failed = (await cluster.attachments())["fab.gpu-0"]["status"]
         assert failed["phase"] == "Failed"
         assert "the link did not come up" in failed["error"]["message"]
@@ -33,7 +33,7 @@ async def test_a_failure_that_the_fabric_calls_passing_is_tried_again_under_a_ne
     fails = [{"device": "gpu-0", "code": "UNAVAILABLE", "times": 1}]
     async with served_world(attachFails=fails) as cluster:
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         begun = [line for line in cluster.journal if line["event"] == "started"]
         assert [line["requestID"][-3:] for line in begun] == ["-a1", "-a2"]
 
@@ -44,16 +44,16 @@ async def test_a_taint_is_lifted_after_probation(served_world, until):
         await cluster.allocate("gpu-0")
         await until(lambda: cluster.marks("gpu-0"), bool)
         await cluster.deallocate()
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
 async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_claim_failed(served_world):
     async with served_world() as cluster:
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         await cluster.node_says("fab.gpu-0", "Visible", status="False", reason="DriverNotBound")
-        device_conditions = await cluster.failed("gpu-0")
+        device_conditions = await cluster.wait_until_failed("gpu-0")
         assert device_conditions["gpu-0"]["attach-failed"] == "DriverNotBound"
         status = (await cluster.attachments())["fab.gpu-0"]["status"]
         assert status["error"]["reason"] == "DriverNotBound"
@@ -76,7 +76,7 @@ async def test_a_claim_on_a_node_that_the_fabric_does_not_reach_says_what_to_do(
         await cluster.api.create(kinds.NODE, body, into=dict)
         cluster.start()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0", node="elsewhere")
         device_conditions = await until(cluster.device_conditions, bool)
         assert device_conditions["gpu-0"] == {"attach-failed": "NodeNotOnFabric"}
@@ -132,7 +132,7 @@ async def test_a_malformed_fabric_is_reported_on_the_object_and_stops_no_other(
         condition = await cluster.condition("Connected", "broken", status="False")
         assert condition["reason"] == reason
         assert word in condition["message"]
-        assert await cluster.published()
+        assert await cluster.wait_for_slices()
 
 
 async def test_nothing_is_published_where_the_api_server_drops_binding_conditions(controller_world):

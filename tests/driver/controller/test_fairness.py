@@ -46,11 +46,11 @@ async def make_namespaces(cluster):
         await cluster.api.create(kinds.NAMESPACE, body, into=dict)
 
 
-async def attached(cluster, *devices):
-    async def connected():
+async def wait_until_connected(cluster, *devices):
+    async def list_connected():
         return {device.id for device in (await cluster.fabric.devices()).devices if device.connection}
 
-    await waiting.until(connected, set(devices).issubset)
+    await waiting.until(list_connected, set(devices).issubset)
 
 
 async def test_a_namespace_waits_for_one_operation_of_another_and_not_for_all(controller_world):
@@ -63,14 +63,14 @@ async def test_a_namespace_waits_for_one_operation_of_another_and_not_for_all(co
         cluster.fabric.capabilities = one_at_a_time
         cluster.start()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await make_namespaces(cluster)
         for device in DISKS[:5]:
             await allocate(cluster, "noisy", device)
         await waiting.eventually(lambda: cluster.calls("attach"))
         begun = len(cluster.calls("attach"))
         await allocate(cluster, "quiet", DISKS[5])
-        await attached(cluster, *DISKS)
+        await wait_until_connected(cluster, *DISKS)
         # The one that ran, and one that was next in turn when it ended.
         assert cluster.calls("attach").index(DISKS[5]) <= begun + 1
 
@@ -84,7 +84,7 @@ async def test_attaches_beyond_a_namespaces_rate_wait_and_those_of_others_do_not
         await waiting.until(cluster.attachments, lambda made: len(made) == 4)
         await waiting.eventually(lambda: len(cluster.calls("attach")) == 2)
         await allocate(cluster, "quiet", DISKS[5])
-        await attached(cluster, DISKS[5])
+        await wait_until_connected(cluster, DISKS[5])
         assert len(cluster.calls("attach")) == 3
 
 
@@ -95,12 +95,12 @@ async def test_a_disk_that_was_erased_as_often_as_a_day_allows_rests_and_its_fab
             assert await cluster.marks("d0") == []
             name = f"c{number}"
             claim = await cluster.allocate("d0", name=name, pool="fab/enc")
-            await cluster.attached("d0", name)
+            await cluster.wait_until_attached("d0", name)
             used = {"pciAddress": "0000:01:00.0", "claimUID": claim["metadata"]["uid"]}
             await worlds.apply_status(cluster.api, "fab.d0", "drawbar-node", node=used)
             await cluster.deallocate(name)
-            await cluster.deleting("fab.d0")
-            await cluster.released("fab.d0")
+            await cluster.wait_until_deleting("fab.d0")
+            await cluster.release_attachments("fab.d0")
         await waiting.until(
             lambda: cluster.marks("d0"), lambda marks: marks == [("wear-limited", "", "NoSchedule")]
         )

@@ -45,7 +45,7 @@ class Cluster(clocks.Cluster):
         super().__init__(loop, api, admin, fabric, {})
         self.manager, self._writes = manager, writes
 
-    def written(self, resource):
+    def count_writes(self, resource):
         name, _, subresource = resource.partition("/")
         return self._writes.count(user=outage.CONTROLLER, resource=name, subresource=subresource)
 
@@ -109,9 +109,9 @@ def test_a_host_that_flaps_costs_its_node_few_writes_and_is_offered_once_it_stay
         def port(faulty):
             cluster.fabric.console.set_port("h-n0", "1", faulty=faulty)
 
-        before = cluster.written("nodes")
+        before = cluster.count_writes("nodes")
         await cluster.flap(port)
-        assert 0 < cluster.written("nodes") - before <= WRITES_MAX
+        assert 0 < cluster.count_writes("nodes") - before <= WRITES_MAX
         assert not await cluster.is_offered("n0")
         await asyncio.sleep(fabric_status.SECONDS)
         assert await cluster.is_offered("n1")
@@ -135,9 +135,9 @@ async def is_not(awaitable):
 def test_a_device_whose_health_flaps_costs_few_writes_and_is_free_once_it_stays_well(tmp_path):
     async def scene(cluster):
         healths = {True: contract.Health.CRITICAL, False: contract.Health.OK}
-        before = cluster.written("resourceslices")
+        before = cluster.count_writes("resourceslices")
         await cluster.flap(lambda sick: cluster.fabric.console.set_health("d0", healths[sick]))
-        assert 0 < cluster.written("resourceslices") - before <= WRITES_MAX
+        assert 0 < cluster.count_writes("resourceslices") - before <= WRITES_MAX
         assert await cluster.is_tainted()
         await cluster.seconds_until(lambda: is_not(cluster.is_tainted()), 10.0 + SOON_SECONDS)
         # What does not flap is not held back.
@@ -151,7 +151,7 @@ def test_a_device_whose_health_flaps_costs_few_writes_and_is_free_once_it_stays_
 
 def test_a_manager_that_is_silent_by_turns_costs_few_writes_and_its_devices_are_free_once_it_stays(tmp_path):
     async def scene(cluster):
-        before = cluster.written("resourceslices")
+        before = cluster.count_writes("resourceslices")
         for number in range(40):
             if number % 2:
                 cluster.manager.up.set()
@@ -159,7 +159,7 @@ def test_a_manager_that_is_silent_by_turns_costs_few_writes_and_its_devices_are_
                 cluster.manager.up.clear()
                 cluster.fabric.console.set_health("d3", contract.Health.OK)
             await asyncio.sleep(8)
-        assert 0 < cluster.written("resourceslices") - before <= WRITES_MAX + 2
+        assert 0 < cluster.count_writes("resourceslices") - before <= WRITES_MAX + 2
         await cluster.seconds_until(lambda: is_not(cluster.is_tainted()), 320.0)
 
     run(tmp_path, scene)

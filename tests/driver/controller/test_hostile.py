@@ -46,23 +46,23 @@ async def test_a_claim_as_large_as_can_be_stored_is_read_and_ends_nothing(served
     async with served_world() as cluster:
         await make(cluster, hostile)
         await cluster.allocate(DEVICE)
-        await cluster.attached(DEVICE, "c1")
+        await cluster.wait_until_attached(DEVICE, "c1")
         # A new controller reads it in a list, and its deletion in the watch.
         await cluster.stop()
         cluster.start()
         await cluster.api.delete(kinds.CLAIM, "hostile", namespace="default")
         await cluster.deallocate("c1")
-        await cluster.deleting(f"fab.{DEVICE}")
+        await cluster.wait_until_deleting(f"fab.{DEVICE}")
         await cluster.node_says(f"fab.{DEVICE}", "Released")
         await cluster.allocate(DEVICE, name="c2")
-        await cluster.attached(DEVICE, "c2")
+        await cluster.wait_until_attached(DEVICE, "c2")
         assert not any(task.done() for task in cluster.controllers)
 
 
 async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_world, until, monkeypatch):
     async with served_world() as cluster:
         await cluster.allocate(DEVICE)
-        await cluster.attached(DEVICE, "c1")
+        await cluster.wait_until_attached(DEVICE, "c1")
         await make(cluster, large_claim("large", characters=60_000))
         monkeypatch.setattr(answers, "LIMIT_BYTES", 50_000)
         for text in ("a", "b"):
@@ -71,7 +71,7 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
             await until(lambda: notes(cluster, "large"), lambda value: reasons.OBJECT_UNREADABLE in value)
         assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
         await cluster.deallocate("c1")
-        await cluster.deleting(f"fab.{DEVICE}")
+        await cluster.wait_until_deleting(f"fab.{DEVICE}")
         assert len((await notes(cluster, "large"))[reasons.OBJECT_UNREADABLE]) == 1
 
 
@@ -108,8 +108,8 @@ async def test_an_object_that_was_never_read_takes_nothing_away(served_world, un
         await cluster.api.replace(
             kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
         )
-        await cluster.attached(DEVICE, "c1")
-        published = await cluster.published()
+        await cluster.wait_until_attached(DEVICE, "c1")
+        published = await cluster.wait_for_slices()
         await cluster.stop()
         if more:
             merge = client.Patch.MERGE
@@ -121,13 +121,13 @@ async def test_an_object_that_was_never_read_takes_nothing_away(served_world, un
         if kind is not kinds.FABRIC:
             # By then it has looked at everything that it leads.
             await cluster.allocate(OTHER, name="c2", pod="pod-2", node="node-2")
-            await cluster.attached(OTHER, "c2")
+            await cluster.wait_until_attached(OTHER, "c2")
         monkeypatch.undo()
         held = await cluster.attachments()
         assert "deletionTimestamp" not in held[f"fab.{DEVICE}"]["metadata"]
-        assert names_of(await cluster.published()) == names_of(published)
+        assert names_of(await cluster.wait_for_slices()) == names_of(published)
         await cluster.api.delete(kinds.CLAIM, "c1", namespace="default")
-        await cluster.deleting(f"fab.{DEVICE}")
+        await cluster.wait_until_deleting(f"fab.{DEVICE}")
 
 
 def names_of(published):

@@ -35,7 +35,7 @@ async def test_a_manager_without_bounds_is_degraded_alone_and_publishes_no_more_
         assert "spec.policy.limits." in condition["message"]
         began = time.monotonic()
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         assert time.monotonic() - began < PATIENCE_SECONDS
         await cluster.condition("Degraded", status="False")
         await asyncio.sleep(2)

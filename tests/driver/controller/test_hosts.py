@@ -240,7 +240,7 @@ def test_a_host_that_shows_nothing_of_itself_for_a_moment_stays_its_node():
     assert mapped.host_of == {"victim": "1", "mallory": "2"}
 
 
-def labelled(**labels):
+def label_nodes(**labels):
     return [
         msgspec.structs.replace(
             node, metadata=msgspec.structs.replace(node.metadata, labels={LABEL: labels[node.metadata.name]})
@@ -261,14 +261,14 @@ def labelled(**labels):
 )
 def test_a_restricted_label_is_not_compared_with_the_host_name(labels, posing):
     victim = system("1", SerialNumber="SN1")
-    mapped = hosts.node_map(spec(node_label=LABEL), [victim, posing], labelled(**labels), HELD)
+    mapped = hosts.node_map(spec(node_label=LABEL), [victim, posing], label_nodes(**labels), HELD)
     assert mapped.host_of == {"victim": "1", "mallory": "2"}
     if labels["victim"] != UUIDS[0]:
-        assert hosts.node_map(spec(node_label=LABEL), [victim, posing], labelled(**labels)).problems == ()
+        assert hosts.node_map(spec(node_label=LABEL), [victim, posing], label_nodes(**labels)).problems == ()
 
 
 def test_a_serial_number_that_another_machine_takes_over_does_not_move_a_restricted_label():
-    labels, posing = labelled(victim="SN1", mallory="SN2"), system("2", SerialNumber="SN1")
+    labels, posing = label_nodes(victim="SN1", mallory="SN2"), system("2", SerialNumber="SN1")
     for victim in (system("1", SerialNumber="SN1"), system("1"), contract.Host(id="1", name="1")):
         mapped = hosts.node_map(spec(node_label=LABEL), [victim, posing], labels, HELD)
         assert mapped.host_of == {"victim": "1", "mallory": "2"}
@@ -280,7 +280,7 @@ def test_a_serial_number_that_another_machine_takes_over_does_not_move_a_restric
 
 def test_an_administrator_who_changes_a_restricted_label_moves_the_node():
     listed = [system("1", SerialNumber="SN1"), system("2", SerialNumber="SN2")]
-    for labels in (labelled(victim="SN2", mallory="SN1"), labelled(victim="2", mallory="1")):
+    for labels in (label_nodes(victim="SN2", mallory="SN1"), label_nodes(victim="2", mallory="1")):
         mapped = hosts.node_map(spec(node_label=LABEL), listed, labels, HELD)
         assert (mapped.host_of, mapped.problems) == ({"victim": "2", "mallory": "1"}, ())
 

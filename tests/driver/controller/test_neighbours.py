@@ -40,11 +40,11 @@ async def test_a_fabric_that_never_answers_delays_no_other(controller_world, unt
             await cluster.allocate(name, name=f"c-{name}", pod=name, pool="other/enc-1", node="node-2")
         await until(cluster.attachments, lambda value: len(value) >= executor.WORKERS)
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         assert [await cluster.device_conditions(f"c-{name}") for name in many] == [{}] * len(many)
         other.console.resume()
         for name in many:
-            await cluster.attached(name, f"c-{name}")
+            await cluster.wait_until_attached(name, f"c-{name}")
         await cluster.stop()
 
 
@@ -90,7 +90,7 @@ async def test_a_slice_that_was_changed_is_put_right_in_place(controller_world, 
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        (wanted,) = await cluster.published()
+        (wanted,) = await cluster.wait_for_slices()
         (slice_,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
         patch = {"spec": {"devices": wanted["devices"][:1]}}
         name = slice_["metadata"]["name"]
@@ -123,7 +123,7 @@ async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(served_wo
             kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
         )
         cluster.start()
-        await cluster.failed("gpu-0")
+        await cluster.wait_until_failed("gpu-0")
         stored = await cluster.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
         by_driver = {entry["driver"]: entry for entry in stored["status"]["devices"]}
         assert by_driver["gpu.example.com"] == {**other, "conditions": [ready]}
@@ -153,9 +153,9 @@ async def test_a_claim_that_failed_and_keeps_its_allocation_holds_up_no_other(se
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}}
         await cluster.api.create(kinds.NODE, body, into=dict)
         await cluster.allocate("gpu-0", name="c1", node="elsewhere")
-        await cluster.failed("gpu-0", "c1")
+        await cluster.wait_until_failed("gpu-0", "c1")
         await cluster.allocate("gpu-0", name="c2", pod="pod-2")
-        await cluster.attached("gpu-0", "c2")
+        await cluster.wait_until_attached("gpu-0", "c2")
 
 
 async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_claim_gets_the_reason(
@@ -165,7 +165,7 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
         await cluster.allocate("gpu-0", name="c1")
         await until(lambda: cluster.device_conditions("c1"), bool)
         await cluster.deallocate("c1")
-        await cluster.deleting("fab.gpu-0")
+        await cluster.wait_until_deleting("fab.gpu-0")
         await cluster.node_says("fab.gpu-0", "Released", status="False", reason="InUse")
 
         await until(
@@ -178,6 +178,6 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
         (condition,) = claim["status"]["devices"][0]["conditions"]
         assert "still being released from node node-1" in condition["message"]
         await cluster.deallocate("c2")
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
         assert cluster.calls("attach") == cluster.calls("detach") == ["gpu-0"]

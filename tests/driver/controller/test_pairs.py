@@ -18,7 +18,7 @@ def claim(namespace, number=0):
     return faults.Source(namespace=namespace, uid=f"{namespace}-{number}")
 
 
-def refused(*pairs_, source=SOURCE, now=NOW, remembered=None):
+def refuse_pairs(*pairs_, source=SOURCE, now=NOW, remembered=None):
     remembered = remembered or pairs.Pairs()
     for pair in pairs_:
         remembered.note_refusal(pair, source, "not in one fabric", now=now, date=DATE)
@@ -26,7 +26,7 @@ def refused(*pairs_, source=SOURCE, now=NOW, remembered=None):
 
 
 def test_a_refused_pair_is_not_tried_for_the_probation_and_its_device_and_host_go_with_others():
-    remembered = refused(("a", "h"))
+    remembered = refuse_pairs(("a", "h"))
     refusal = remembered.refusal("a", "h", MINUTE, NOW)
     assert refusal.message == "not in one fabric"
     assert refusal.ends_at(MINUTE) == NOW + MINUTE
@@ -36,26 +36,26 @@ def test_a_refused_pair_is_not_tried_for_the_probation_and_its_device_and_host_g
 
 
 def test_without_a_probation_nothing_is_remembered():
-    assert refused(("a", "h")).refusal("a", "h", 0 * MINUTE, NOW) is None
+    assert refuse_pairs(("a", "h")).refusal("a", "h", 0 * MINUTE, NOW) is None
 
 
 def test_claims_of_one_namespace_do_not_prolong_it_and_a_second_namespace_does():
-    remembered = refused(("a", "h"))
+    remembered = refuse_pairs(("a", "h"))
     for number in range(5):
-        refused(("a", "h"), source=claim("x", number), remembered=remembered)
+        refuse_pairs(("a", "h"), source=claim("x", number), remembered=remembered)
         assert remembered.refusal("a", "h", MINUTE, NOW).ends_at(MINUTE) == NOW + MINUTE
-    refused(("a", "h"), source=claim("y"), remembered=remembered)
+    refuse_pairs(("a", "h"), source=claim("y"), remembered=remembered)
     assert remembered.refusal("a", "h", MINUTE, NOW).ends_at(MINUTE) == NOW + 2 * MINUTE
 
 
 def test_a_device_that_works_there_after_all_is_forgotten():
-    remembered = refused(("a", "h"), ("b", "h"))
+    remembered = refuse_pairs(("a", "h"), ("b", "h"))
     remembered.note_success("a", "h")
     assert remembered.find_lasting(MINUTE, NOW).keys() == {("b", "h")}
 
 
 def test_the_next_controller_takes_the_pairs_from_the_status_and_counts_from_its_start():
-    before = refused(("b", "h"), ("a", "h"))
+    before = refuse_pairs(("b", "h"), ("a", "h"))
     reported = before.build_report(MINUTE, NOW)
     assert reported == tuple(
         fabrics.IncompatiblePair(
@@ -72,7 +72,7 @@ def test_the_next_controller_takes_the_pairs_from_the_status_and_counts_from_its
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=400))
 def test_what_the_status_has_is_bounded_and_the_latest(history):
-    remembered = refused(*((f"d{device}", f"h{host}") for device, host in history))
+    remembered = refuse_pairs(*((f"d{device}", f"h{host}") for device, host in history))
     reported = remembered.build_report(MINUTE, NOW)
     assert len(reported) == min(pairs.SHOWN_MAX, len(set(history)))
     if history:
@@ -81,9 +81,9 @@ def test_what_the_status_has_is_bounded_and_the_latest(history):
 
 
 def test_of_too_many_the_oldest_go_and_those_of_yesterday():
-    remembered = refused(*((f"d{number}", "h") for number in range(pairs.LIMIT + 1)))
+    remembered = refuse_pairs(*((f"d{number}", "h") for number in range(pairs.LIMIT + 1)))
     lasting = remembered.find_lasting(MINUTE, NOW)
     assert len(lasting) == pairs.LIMIT
     assert ("d0", "h") not in lasting
-    refused(("new", "h"), now=NOW + faults.FORGET_AFTER + MINUTE, remembered=remembered)
+    refuse_pairs(("new", "h"), now=NOW + faults.FORGET_AFTER + MINUTE, remembered=remembered)
     assert remembered.find_lasting(faults.FORGET_AFTER * 3, NOW).keys() == {("new", "h")}

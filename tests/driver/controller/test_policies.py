@@ -62,7 +62,7 @@ def device(name, model):
     return contract.Device(id=name, device_class=contract.DeviceClass.GPU, enclosure="e", model=model)
 
 
-def published(pool, *devices):
+def make_slice(pool, *devices):
     membership = slices.Pool(name=pool, generation=1, resource_slice_count=1)
     spec = slices.SliceSpec(
         driver="d", pool=membership, devices=tuple(slices.Device(name=name) for name in devices)
@@ -72,7 +72,7 @@ def published(pool, *devices):
 
 def test_a_new_rule_moves_the_devices_of_its_model_unless_a_claim_has_them():
     listed = (device("a", "A"), device("b", "A"), device("c", "C"))
-    slices = (published("f/e", "a", "b", "c"),)
+    slices = (make_slice("f/e", "a", "b", "c"),)
     rules = devices.Rules(restricted={"A"}, held={"b"})
     assert devices.homes("f", {each.id: each for each in listed}, slices, rules) == {
         "a": "f/e/model.a-" + _hash("A"),
@@ -104,13 +104,13 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
     async with controller_world(**DISKS) as cluster:
         cluster.start()
         await cluster.make_fabric(policy={"models": [{"model": "M1", "maxPerNode": 1}]})
-        (spec,) = await cluster.published()
+        (spec,) = await cluster.wait_for_slices()
         pool, label = spec["pool"]["name"], names.make_closed_label("fab", "M1")
         (term,) = spec["nodeSelector"]["nodeSelectorTerms"]
         assert {"key": label, "operator": "DoesNotExist"} in term["matchExpressions"]
 
         await cluster.allocate("disk-0", name="c0", pod="c0", pool=pool)
-        await cluster.attached("disk-0", "c0")
+        await cluster.wait_until_attached("disk-0", "c0")
         closed = await until(lambda: cluster.labels("node-1"), lambda value: label in value)
         assert closed[label] == "true"
         assert label not in await cluster.labels("node-2")
@@ -126,7 +126,7 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
         assert not any(device.get("taints") for device in (await cluster.slices())[0]["devices"])
 
         await cluster.deallocate("c0")
-        await cluster.deleting("fab.disk-0")
+        await cluster.wait_until_deleting("fab.disk-0")
         await cluster.node_says("fab.disk-0", "Released")
         await until(lambda: cluster.labels("node-1"), lambda value: label not in value)
 
@@ -135,7 +135,7 @@ async def test_claims_that_come_at_the_same_moment_do_not_pass_a_rule_together(c
     async with controller_world(**DISKS) as cluster:
         cluster.start()
         await cluster.make_fabric(policy={"models": [{"model": "M1", "maxPerNode": 1}]})
-        (spec,) = await cluster.published()
+        (spec,) = await cluster.wait_for_slices()
         claims = [f"c{number}" for number in range(3)]
         for number, claim in enumerate(claims):
             await cluster.allocate(f"disk-{number}", name=claim, pod=claim, pool=spec["pool"]["name"])

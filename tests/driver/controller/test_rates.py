@@ -11,20 +11,20 @@ START = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MINUTE = datetime.timedelta(minutes=1)
 
 
-def after(seconds):
+def time_after(seconds):
     return START + datetime.timedelta(seconds=seconds)
 
 
 def test_a_key_is_free_again_when_its_oldest_counted_act_leaves_the_window():
     rate = rates.Rate(MINUTE)
     for seconds in (0, 10, 20):
-        assert rate.free_at("a", 3, after(seconds)) is None
-        rate.add("a", after(seconds))
-    assert rate.free_at("a", 3, after(30)) == after(60)
-    assert rate.free_at("b", 3, after(30)) is None
-    assert rate.find_exhausted(3, after(30)) == {"a": after(60)}
-    assert rate.free_at("a", 3, after(60)) is None
-    assert rate.find_exhausted(3, after(60)) == {}
+        assert rate.free_at("a", 3, time_after(seconds)) is None
+        rate.add("a", time_after(seconds))
+    assert rate.free_at("a", 3, time_after(30)) == time_after(60)
+    assert rate.free_at("b", 3, time_after(30)) is None
+    assert rate.find_exhausted(3, time_after(30)) == {"a": time_after(60)}
+    assert rate.free_at("a", 3, time_after(60)) is None
+    assert rate.find_exhausted(3, time_after(60)) == {}
 
 
 @given(st.lists(st.floats(0, 50)), st.integers(1, 5))
@@ -47,5 +47,5 @@ def test_what_is_counted_is_bounded():
         rate.add("a", START)
     assert len(rate.find_exhausted(1, START)) == rates.KEYS_MAX
     assert rate.free_at("a", rates.ACTS_MAX, START) == START + MINUTE
-    rate.add("b", after(60))
-    assert rate.find_exhausted(1, after(60)).keys() == {"b"}
+    rate.add("b", time_after(60))
+    assert rate.find_exhausted(1, time_after(60)).keys() == {"b"}

@@ -32,7 +32,7 @@ def node(name, held):
     return core.Node(metadata=meta.ObjectMeta(name=name, labels=dict(held)))
 
 
-def labelled(devices, hosts, *, refused=(), published_slices=(), with_room=None):
+def plan_labels(devices, hosts, *, refused=(), published_slices=(), with_room=None):
     """Return the labels of each node, which has the name of its host, as the controller sets them."""
     node_of = {each.id: each.id for each in hosts}
     related = reach.node_labels(
@@ -52,7 +52,7 @@ def labelled(devices, hosts, *, refused=(), published_slices=(), with_room=None)
     return {name: {} for name in node_of} | {change.node: dict(change.labels) for change in changes}
 
 
-def selected(selector, by_node):
+def select_nodes(selector, by_node):
     """Return the nodes that the selector of a slice selects, as the scheduler reads it."""
     (term,) = selector.node_selector_terms
     return {
@@ -69,10 +69,10 @@ def selected(selector, by_node):
     }
 
 
-def offered(slices_, by_node):
+def read_offers(slices_, by_node):
     """Return by the name of each published device its pool, and the nodes that it is offered to."""
     return {
-        entry.name: (each.spec.pool.name, selected(each.spec.node_selector, by_node))
+        entry.name: (each.spec.pool.name, select_nodes(each.spec.node_selector, by_node))
         for each in slices_
         for entry in each.spec.devices
     }
@@ -80,8 +80,8 @@ def offered(slices_, by_node):
 
 def nodes_of(devices, hosts, *, refused=(), **changes):
     standing = publish_slices(*devices, refused=refused, **changes)
-    by_node = labelled(devices, hosts, refused=refused, published_slices=standing)
-    return {name: nodes for name, (_, nodes) in offered(standing, by_node).items()}
+    by_node = plan_labels(devices, hosts, refused=refused, published_slices=standing)
+    return {name: nodes for name, (_, nodes) in read_offers(standing, by_node).items()}
 
 
 HOSTS = (host("h1", "a"), host("h2", "b"), host("h3", "ab"))
@@ -126,7 +126,7 @@ def test_without_groups_and_refusals_pools_and_labels_are_as_ever():
     assert slice_.spec.pool.name == "f/e"
     (term,) = slice_.spec.node_selector.node_selector_terms
     assert [requirement.key for requirement in term.match_expressions] == ["fabric.drawbar.dev/f"]
-    assert labelled([device("d")], HOSTS) == {each.id: {"fabric.drawbar.dev/f": "true"} for each in HOSTS}
+    assert plan_labels([device("d")], HOSTS) == {each.id: {"fabric.drawbar.dev/f": "true"} for each in HOSTS}
 
 
 def pools(slices_):
@@ -315,8 +315,8 @@ def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(
                 standing = state
         assert desired.plan(make_fabric_state(*devices, **facts | {"published": standing}), NOW) == ()
         assert all(len(each.spec.devices) <= pool_writes.DEVICES_MAX for each in standing)
-        by_node = labelled(devices, hosts, refused=refused, published_slices=standing)
-        shown = offered(standing, by_node)
+        by_node = plan_labels(devices, hosts, refused=refused, published_slices=standing)
+        shown = read_offers(standing, by_node)
         assert shown.keys() == {each.id for each in devices} or is_claimed
         for each in devices:
             pool, nodes = shown[each.id]

@@ -124,7 +124,7 @@ async def test_a_fabric_shows_what_the_api_server_refuses_in_its_words_until_it_
             await cluster.make_fabric()
         else:
             await cluster.make_fabric()
-            await cluster.published()
+            await cluster.wait_for_slices()
             refusal = cluster.server.faults.add(faults.Fault(select=WRITES[what], effect=effect))
             await cluster.allocate("disk-0")
 

@@ -39,7 +39,7 @@ async def set_ready(cluster, kind, name, *, ready, namespace=None):
     )
 
 
-async def labelled(cluster):
+async def list_labelled_nodes(cluster):
     return [
         node["metadata"]["name"]
         for node in (await cluster.api.list_all(kinds.NODE, into=dict)).items
@@ -53,28 +53,28 @@ async def test_a_node_is_offered_while_the_pod_of_its_daemon_is_ready(controller
         await daemon_pod(cluster, "node-1", ready=True)
         cluster.start(node_daemon_selector=SELECTOR)
         await cluster.make_fabric()
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1"])
         degraded = await cluster.condition("Degraded", status="True")
         assert "no node daemon is Ready on node-2" in degraded["message"]
         # Its daemon comes, the other one dies.
         await daemon_pod(cluster, "node-2", ready=True)
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1", "node-2"])
         await cluster.condition("Degraded", status="False")
         await daemon_pod(cluster, "node-1", ready=False)
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-2"])
         await daemon_pod(cluster, "node-1", ready=True)
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1", "node-2"])
 
 
 async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1", "node-2"])
         await set_ready(cluster, kinds.NODE, "node-1", ready=False)
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-2"])
         await set_ready(cluster, kinds.NODE, "node-1", ready=True)
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1", "node-2"])
 
 
 async def test_a_fabric_without_a_usable_node_is_not_ready(controller_world):
@@ -97,8 +97,8 @@ async def test_a_node_in_maintenance_is_not_offered_until_that_ends(controller_w
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1", "node-2"])
         await maintenances.begin(cluster.api, nodes=["node-2", "elsewhere"])
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1"])
         await maintenances.end(cluster.api)
-        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await until(lambda: list_labelled_nodes(cluster), lambda nodes: nodes == ["node-1", "node-2"])

@@ -43,5 +43,5 @@ async def test_a_storm_is_met_with_few_requests_and_the_claim_of_that_time_gets_
         await asyncio.sleep(STORM_SECONDS)  # the length of the storm, in which requests are counted
         assert 0 < handle.met <= REQUESTS_LIMIT, handle.met
         cluster.server.faults.clear()
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         assert cluster.calls("attach") == ["gpu-0"]

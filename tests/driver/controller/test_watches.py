@@ -19,11 +19,11 @@ CONTEXTS = frozenset({"podschedulingcontexts", "resourceclaims"})
 
 @pytest.fixture
 def connected(tmp_path):
-    def to(server):
+    def connect(server):
         server.kubeconfig(tmp_path / "admin", "admin")
         return client.connecting(config.from_kubeconfig(tmp_path / "admin"))
 
-    return to
+    return connect
 
 
 async def test_a_controller_ends_once_the_cluster_serves_another_version(connected):

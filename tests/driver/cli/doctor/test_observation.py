@@ -393,7 +393,7 @@ async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_sto
                 await world.api.create(deployment.KINDS[document["kind"]], document, into=dict)
         world.start()
         await world.make_fabric()
-        await world.published()
+        await world.wait_for_slices()
         await world.allocate("disk-0")
         await until(world.device_conditions, lambda value: "attached" in value.get("disk-0", {}))
         await until(

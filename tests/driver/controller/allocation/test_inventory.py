@@ -38,7 +38,7 @@ class Session:
         self.nodes = hosts.NodeMap(host_of={"n": "h"})
 
 
-def coming(*devices):
+def make_pending_index(*devices):
     """Attachments that are not told of as attached yet."""
     placed = attachment_index.Index()
     for device in devices:
@@ -59,7 +59,7 @@ def coming(*devices):
 )
 def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
     opened = Session(*ports)
-    fabric = inventory.fabric_of(Cluster(opened, coming(*devices)), FABRIC, opened)
+    fabric = inventory.fabric_of(Cluster(opened, make_pending_index(*devices)), FABRIC, opened)
     assert (fabric.hosts, fabric.ports) == ({"n": "h"}, {"n": left})
 
 
@@ -100,7 +100,7 @@ def opened_with(count):
 
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
     opened = opened_with(pool_writes.DEVICES_MAX + 1)
-    for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
+    for placed, later in ((make_pending_index(), "d-64"), (make_pending_index("d-64"), "d-63")):
         reserved = inventory.find_reserved(Cluster(opened, placed), frozenset())
         assert [key.device for key, device in reserved.devices.items() if device.pool == "fab/e/1"] == [later]
 
@@ -132,19 +132,23 @@ def opened_on(*, device_groups=(), host_groups=(), refused=()):
 )
 def test_a_node_is_given_nothing_that_its_host_does_not_reach(how, impossible):
     opened = opened_on(**how)
-    fabric = inventory.fabric_of(Cluster(opened, coming()), FABRIC, opened)
+    fabric = inventory.fabric_of(Cluster(opened, make_pending_index()), FABRIC, opened)
     assert {key.device for key in fabric.refused.get("n", ())} == impossible
 
 
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     opened = opened_with(1)
-    assert inventory.find_reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
+    assert inventory.find_reserved(Cluster(opened, make_pending_index()), frozenset()).fabrics[
+        "fab"
+    ].hosts == {"n": "h"}
     opened.manager.silent_since = 1.0
-    assert inventory.find_reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
+    assert (
+        inventory.find_reserved(Cluster(opened, make_pending_index()), frozenset()).fabrics["fab"].hosts == {}
+    )
 
 
 def test_a_device_beyond_the_offer_is_given_to_no_claim_at_once():
-    cluster = Cluster(opened_with(2), coming())
+    cluster = Cluster(opened_with(2), make_pending_index())
     cluster.beyond = frozenset({"d-00"})
     devices = inventory.find_reserved(cluster, frozenset()).devices
     assert {key.device: device.free for key, device in devices.items()} == {"d-00": False, "d-01": True}
@@ -155,7 +159,7 @@ async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world,
         controller = await cluster.controller(immediate_allocation=True)
         (immediate,) = controller._allocators.ways
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         policy = {"spec": {"policy": {"immediate": {"devices": ["disk-0"]}}}}
         await cluster.patch(kinds.FABRIC, "fab", policy)
 

@@ -201,12 +201,12 @@ def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
 def test_the_date_stays_while_the_manager_shows_the_same(shown, date):
     (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED), NOW)
     # As a controller that was restarted sees it for the first time.
-    steps = plan.plan(plan_observed(recorded(first), contradiction=shown, demand=USED), NOW)
+    steps = plan.plan(plan_observed(record_contradiction(first), contradiction=shown, demand=USED), NOW)
     assert [f"since {date} it lists" in step.message for step in steps] == ([True] if date else [])
     assert [step.record.since for step in steps] == ([date] if date else [])
 
 
-def recorded(action):
+def record_contradiction(action):
     """Return an attachment with the status that this report writes."""
     body = statements.build_contradicted(attachment(ATTACHED, SEEN), action, NOW)
     status = msgspec.convert(body["status"], attachments.AttachmentStatus)
@@ -220,7 +220,7 @@ def recorded(action):
 def test_the_record_goes_with_the_condition_that_has_its_reason(side):
     (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED), NOW)
     refusal = actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words="busy", message="busy")
-    body = statements.build_refused(recorded(first), refusal, NOW)
+    body = statements.build_refused(record_contradiction(first), refusal, NOW)
     assert ("contradiction" in body["status"]) == (side is outcomes.Side.DETACH)
 
 

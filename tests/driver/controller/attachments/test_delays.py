@@ -87,7 +87,7 @@ def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_come
     looking = delays.Delays(context=context)
     queue = context.cluster.recorder._queue
 
-    def reported():
+    def count_reports():
         looking.look(5.0)
         sent = [queue.get_nowait() for _ in range(queue.qsize())]
         for series in sent:
@@ -95,11 +95,11 @@ def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_come
         return len(sent)
 
     down = context.cluster.sessions["fab"]
-    assert reported() == 2 * PODS
+    assert count_reports() == 2 * PODS
     context.cluster.sessions.clear()
-    assert reported() == 2 * PODS
+    assert count_reports() == 2 * PODS
     context.cluster.sessions["fab"] = down
-    assert reported() == 0
+    assert count_reports() == 0
     old = claim(0)
     allocation = msgspec.structs.replace(old.status.allocation, allocation_timestamp="2026-01-02T01:00:00Z")
     new = msgspec.structs.replace(
@@ -108,7 +108,7 @@ def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_come
         status=msgspec.structs.replace(old.status, allocation=allocation),
     )
     context.cluster.allocated.change(old, new)
-    assert reported() == 2
+    assert count_reports() == 2
 
 
 def test_each_of_two_claims_with_one_device_is_reported_once():

@@ -29,7 +29,7 @@ def _serves(stored, claim):
 
 async def in_use(cluster, until, claim="c1", **where):
     await cluster.allocate(DEVICE, name=claim, pod=claim, **where)
-    await cluster.attached(DEVICE, claim)
+    await cluster.wait_until_attached(DEVICE, claim)
     await ready(cluster, until, claim)
 
 
@@ -39,7 +39,7 @@ async def test_the_next_claim_on_the_node_gets_an_idle_device_without_a_call_to_
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric(policy={"keepAttachedSeconds": 600})
-        specs = await cluster.published()
+        specs = await cluster.wait_for_slices()
         await in_use(cluster, until)
         await cluster.deallocate("c1")
         idle = await until(cluster.attachments, lambda value: "idleSince" in value[NAME]["spec"])
@@ -61,7 +61,7 @@ async def test_a_claim_that_comes_at_once_gets_the_device_although_nothing_is_ke
         # Allocated before the first one is let go, so there is no moment without a claim.
         await cluster.allocate(DEVICE, name="c2", pod="c2")
         await cluster.deallocate("c1")
-        await cluster.attached(DEVICE, "c2")
+        await cluster.wait_until_attached(DEVICE, "c2")
         assert "cleanUp" not in (await cluster.attachments())[NAME]["spec"]["claim"]
         assert cluster.calls("detach") == []
 
@@ -70,8 +70,8 @@ async def test_an_idle_device_is_detached_when_its_time_is_over(served_world, un
     async with served_world(spec={"policy": {"keepAttachedSeconds": 1}}) as cluster:
         await in_use(cluster, until)
         await cluster.deallocate("c1")
-        await cluster.deleting(NAME)
-        await cluster.released(NAME)
+        await cluster.wait_until_deleting(NAME)
+        await cluster.release_attachments(NAME)
         assert cluster.calls("detach") == [DEVICE]
 
 
@@ -81,9 +81,9 @@ async def test_an_idle_device_moves_to_the_node_of_the_next_claim(served_world, 
         await cluster.deallocate("c1")
         await until(cluster.attachments, lambda value: "idleSince" in value[NAME]["spec"])
         await cluster.allocate(DEVICE, name="c2", node="node-2", pod="c2")
-        await cluster.deleting(NAME)
+        await cluster.wait_until_deleting(NAME)
         await cluster.node_says(NAME, attachments.RELEASED)
-        await cluster.attached(DEVICE, "c2")
+        await cluster.wait_until_attached(DEVICE, "c2")
         assert (await cluster.attachments())[NAME]["spec"]["nodeName"] == "node-2"
         assert cluster.calls("attach") == [DEVICE, DEVICE]
 
@@ -93,7 +93,7 @@ async def test_an_operator_takes_a_device_from_a_node_that_does_not_let_go(serve
         await in_use(cluster, until)
         annotation = {"metadata": {"annotations": {attachments.FORCE_ANNOTATION: "true"}}}
         await cluster.patch(kinds.ATTACHMENT, NAME, annotation)
-        await cluster.called("detach")
+        await cluster.wait_until_called("detach")
         assert cluster.calls("detach") == [DEVICE]
 
 

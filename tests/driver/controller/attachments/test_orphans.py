@@ -65,7 +65,7 @@ def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
 # --- what is done about it: see also test_attachment_plan.py ---
 
 
-def observed(**changes):
+def make_orphan(**changes):
     fields = {"demand": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
     return scenes.make_part_state(**(fields | changes))
 
@@ -100,14 +100,14 @@ TABLE = {
 
 @pytest.mark.parametrize(("changes", "steps"), TABLE.values(), ids=TABLE.keys())
 def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
-    assert list(plan.plan(observed(**changes), NOW)) == steps
+    assert list(plan.plan(make_orphan(**changes), NOW)) == steps
 
 
 def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never_said_to_be_attached():
-    (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, demand=demand()), NOW)
+    (refusal,) = plan.plan(make_orphan(owner=marks.Owner.OTHERS, demand=demand()), NOW)
     assert isinstance(refusal, actions.ReportFailed)
     assert refusal.failure.reason == reasons.DEVICE_IN_USE
-    recorded = observed(
+    recorded = make_orphan(
         owner=marks.Owner.OTHERS,
         demand=demand(),
         attachment=attachment(),
@@ -128,7 +128,7 @@ def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never
 def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_whom(owner, words):
     elsewhere = demand(node="n2", host_id="h2")
     recorded = attachment(node_name="n2", host_id="h2")
-    there = observed(owner=owner, demand=elsewhere, attachment=recorded, attach=scenes.call("succeeded"))
+    there = make_orphan(owner=owner, demand=elsewhere, attachment=recorded, attach=scenes.call("succeeded"))
     (failure,) = plan.plan(there, NOW)
     assert words in failure.failure.message
 
@@ -137,7 +137,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
     failure = attachments.Failure(
         reason=reasons.FABRIC_CREDENTIALS_REFUSED, message="read only", retryable=True
     )
-    late = observed(
+    late = make_orphan(
         owner=marks.Owner.NONE,
         host_id=None,
         demand=demand(seen_at=NOW - datetime.timedelta(seconds=60)),
@@ -155,11 +155,11 @@ async def in_use(cluster, until):
     """A claim has gpu-0; gives the uid of its attachment."""
     cluster.start(leader_election=False)
     await cluster.make_fabric()
-    await cluster.published()
+    await cluster.wait_for_slices()
     await cluster.allocate("gpu-0")
     stored = await until(cluster.attachments, lambda value: "status" in value.get("fab.gpu-0", {}))
     # What happens to its record later depends on whether the status of the claim has it as attached.
-    await cluster.attached("gpu-0")
+    await cluster.wait_until_attached("gpu-0")
     return stored["fab.gpu-0"]["metadata"]["uid"]
 
 
@@ -203,7 +203,7 @@ async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_forc
         assert reported == [(restored["metadata"]["uid"], "Normal", "claim default/c1 keeps it")]
         assert cluster.calls("detach") == []
         await cluster.deallocate()
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         assert connection(cluster) is None
 
 
@@ -225,7 +225,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
         if reply != "comes":
             await cluster.stop()
             cluster.start(leader_election=False)
-        stored = await cluster.deleting("fab.gpu-0")
+        stored = await cluster.wait_until_deleting("fab.gpu-0")
         assert "claim" not in stored["fab.gpu-0"]["spec"]
         if reply == "comes":
             ((uid, kind, outcome),) = await until(lambda: returns(cluster), bool)
@@ -233,7 +233,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
             assert outcome == "it is detached once its node has released it"
         assert stored["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
         assert cluster.calls("detach") == [], "its node has not let go of it"
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         assert connection(cluster) is None
         assert cluster.calls("detach") == ["gpu-0"]
 
@@ -281,7 +281,7 @@ async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(control
     async with controller_world(attachSeconds=0.5) as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         session = controller._cluster.sessions.get("fab")
 
         def report():
@@ -295,7 +295,7 @@ async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(control
             await cluster.allocate("gpu-0")
             await until(cluster.attachments, bool)
             report()
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         assert (await cluster.device_conditions())["gpu-0"] == {"attached": "Attached"}
 
 

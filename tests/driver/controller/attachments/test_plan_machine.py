@@ -133,14 +133,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(min_value=0, max_value=3), answered=st.booleans())
     def a_round(self, steps, answered):
-        for action in plan.plan(self._observed(), self.now)[:steps]:
+        for action in plan.plan(self._observe(), self.now)[:steps]:
             self._carry_out(action, answered)
 
     @rule()
     def rounds_without_trouble_come_to_rest(self):
         self.fabric.finish(True)
         for _ in range(40):
-            planned = plan.plan(self._observed(), self.now)
+            planned = plan.plan(self._observe(), self.now)
             resting = all(isinstance(action, actions.RequeueAfter) for action in planned)
             if resting or self._waits_for_its_node():
                 break
@@ -180,11 +180,11 @@ class Machine(RuleBasedStateMachine):
             and self.attachment.spec.claim is None
             and not self.attachment.deleting
             and all(
-                isinstance(action, actions.RequeueAfter) for action in plan.plan(self._observed(), self.now)
+                isinstance(action, actions.RequeueAfter) for action in plan.plan(self._observe(), self.now)
             )
         )
 
-    def _observed(self):
+    def _observe(self):
         uid = self.attachment.metadata.uid if self.attachment else ""
         # Far in the future on the monotonic clock: every pause is over.
         return attachmentplan.make_part_state(

@@ -29,7 +29,7 @@ WORDS = "423: the zone is locked; tried again in at most 60 s"
 LATE = demand(seen_at=NOW - datetime.timedelta(seconds=60))
 
 
-def refused(state="failed", **changes):
+def make_refused_call(state="failed", **changes):
     fields = {
         "failure": BUSY,
         "due": False,
@@ -60,14 +60,17 @@ def record(side, message=WORDS):
     ],
 )
 def test_the_refusal_of_an_attach_is_recorded_where_it_does_not_stand(conditions, changes, is_written):
-    steps = plan.plan(make_part_state(attachment=attachment(*conditions), attach=refused(**changes)), NOW)
+    steps = plan.plan(
+        make_part_state(attachment=attachment(*conditions), attach=make_refused_call(**changes)), NOW
+    )
     expected = (record(ATTACH),) if is_written else ()
     assert steps == (*expected, actions.RequeueAfter(seconds=3.0))
 
 
 def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     steps = plan.plan(
-        make_part_state(attachment=FREE, host_id="h1", attach=call("succeeded"), detach=refused()), NOW
+        make_part_state(attachment=FREE, host_id="h1", attach=call("succeeded"), detach=make_refused_call()),
+        NOW,
     )
     assert steps[0] == record(DETACH)
     body = statements.build_refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
@@ -90,8 +93,8 @@ RECORDED = msgspec.structs.replace(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"attach": refused()}, reasons.ATTACH_DEADLINE_EXCEEDED),
-        ({"attach": refused("unknown")}, reasons.FABRIC_UNREACHABLE),
+        ({"attach": make_refused_call()}, reasons.ATTACH_DEADLINE_EXCEEDED),
+        ({"attach": make_refused_call("unknown")}, reasons.FABRIC_UNREACHABLE),
         ({"attachment": RECORDED, "attach": call("failed", failure=BUSY)}, reasons.ATTACH_DEADLINE_EXCEEDED),
     ],
 )
@@ -104,7 +107,7 @@ def test_the_claim_fails_with_the_same_words(changes, reason):
 
 def test_a_long_refusal_leaves_room_for_the_next_try():
     long = msgspec.structs.replace(BUSY, message="x" * 2000)
-    (action,) = steps.record_refusal(attachment(), ATTACH, refused(refused=long))
+    (action,) = steps.record_refusal(attachment(), ATTACH, make_refused_call(refused=long))
     assert len(action.message) == meta.MESSAGE_CHARS
     assert action.message.endswith("x; tried again in at most 60 s")
 

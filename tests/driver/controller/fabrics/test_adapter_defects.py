@@ -147,16 +147,16 @@ async def test_an_attach_that_fails_by_a_defect_is_failed_in_time_and_the_other_
         broken.update(dict.fromkeys(("attach", *also), 0))
         await cluster.allocate("disk-0", name="c1", pool="bad/enc-1")
 
-        async def tried():
+        async def count_tries():
             # Once it is not known what an attach did, that is asked for before another.
             return min(broken.values()) if "devices" not in broken else broken["operation"]
 
-        await until(tried, lambda value: value >= 1)
+        await until(count_tries, lambda value: value >= 1)
         await cluster.allocate("gpu-0", name="c2")
-        await cluster.attached("gpu-0", "c2")
+        await cluster.wait_until_attached("gpu-0", "c2")
         short = {"spec": {"policy": {"attachTimeoutSeconds": 1}}}
         await cluster.patch(kinds.FABRIC, "bad", short)
-        reported = await cluster.failed("disk-0", "c1")
+        reported = await cluster.wait_until_failed("disk-0", "c1")
         assert reported["disk-0"]["attach-failed"] == "FabricUnreachable"
         assert not running.done()
 
@@ -166,19 +166,19 @@ async def test_a_detach_that_fails_by_a_defect_is_tried_until_it_works(controlle
         broken = {"detach": 0}
         running = start(cluster, lambda: adapter_over(cluster.fabric, broken))
         await cluster.make_fabric(adapter="acme", endpoint="here")
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         await cluster.deallocate()
         await until(
             cluster.attachments, lambda value: value["fab.gpu-0"]["metadata"].get("deletionTimestamp")
         )
         await cluster.node_says("fab.gpu-0", "Released")
 
-        async def tried():
+        async def count_tries():
             return broken["detach"]
 
-        await until(tried, lambda value: value >= 2)
+        await until(count_tries, lambda value: value >= 2)
         assert not running.done()
         broken.clear()
         await until(cluster.attachments, lambda value: "fab.gpu-0" not in value)
@@ -199,9 +199,9 @@ async def test_an_adapter_that_fails_before_it_connects_is_said_and_the_other_fa
         await cluster.make_fabric("bad", adapter="acme", endpoint="here")
         condition = await cluster.condition("Connected", "bad", status="False")
         assert (condition["reason"], "ImportError" in condition["message"]) == ("AdapterDefect", True)
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
     assert "no module of the vendor's" in "".join(
         getattr(record, "traceback", "") for record in caplog.records
     )

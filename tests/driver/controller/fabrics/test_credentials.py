@@ -19,7 +19,7 @@ SECRET = {"credentialsSecretRef": {"name": "fabric-credentials"}}
 PEM = "-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----\n"
 
 
-def encoded(values):
+def encode_secret(values):
     return {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
 
 
@@ -27,7 +27,7 @@ async def put_secret(cluster, *, name="fabric-credentials", **values):
     """Write the Secret of a Fabric; it names the endpoint of the world's own fabric."""
     if values:
         values = {"origins": f"unix:{cluster.path / 'f.sock'}\n"} | values
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded(values)}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encode_secret(values)}
     try:
         await cluster.api.create(kinds.SECRET, body, namespace="drawbar", into=dict)
     except errors.AlreadyExists:
@@ -37,12 +37,12 @@ async def put_secret(cluster, *, name="fabric-credentials", **values):
 # --- what stands in a Secret ---
 
 
-def parsed(**values):
-    return credentials.parse(encoded(values))
+def parse_secret(**values):
+    return credentials.parse(encode_secret(values))
 
 
 def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
-    given, problems = parsed(username="admin", password="hunter2\n", token="t\r\n")
+    given, problems = parse_secret(username="admin", password="hunter2\n", token="t\r\n")
     assert problems == ()
     assert (given.username, given.password, given.token) == ("admin", "hunter2", "t")
 
@@ -61,7 +61,7 @@ def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
     ],
 )
 def test_what_is_wrong_is_reported_by_its_key_and_never_by_its_value(values, words):
-    _, problems = parsed(**values)
+    _, problems = parse_secret(**values)
     assert words in "; ".join(problems)
     assert "hunter2" not in str(problems)
 
@@ -82,7 +82,7 @@ async def test_credentials_are_used_and_a_new_token_needs_no_restart(controller_
         await put_secret(cluster, token=TOKEN)
         cluster.start()
         await cluster.make_fabric(**SECRET)
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.condition("Connected", reason="Connected")
         # The manager changes first; what is connected is refused by and by.
         cluster.fabric.door.token = OTHER
@@ -92,7 +92,7 @@ async def test_credentials_are_used_and_a_new_token_needs_no_restart(controller_
         await put_secret(cluster, token=OTHER)
         await cluster.condition("Connected", reason="Connected")
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
 
 
 async def test_credentials_that_may_not_attach_are_waited_for_and_cost_no_device_its_place(
@@ -169,9 +169,9 @@ async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
         await put_secret(cluster, token=TOKEN)
         cluster.start(http=settings.Http(address=f"unix:{tmp_path}/http.sock"))
         await cluster.make_fabric(**SECRET)
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
-        await cluster.failed("gpu-0")
+        await cluster.wait_until_failed("gpu-0")
         cluster.fabric.door.token, cluster.fabric.door.blabs = OTHER, True
         cluster.fabric.console.resync()
         condition = await cluster.condition("Connected", reason="Unauthenticated")

@@ -32,9 +32,9 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
     async with controller_world(faults=[COUNTS_CONNECTIONS]) as cluster:
         cluster.start(leader_election=False)
         await cluster.make_fabric(hosts=[{"host": "host-node-1", "node": "no-such-node"}])
-        await cluster.published()
+        await cluster.wait_for_slices()
 
-        async def marked():
+        async def list_tainted():
             return [
                 device["name"]
                 for spec in await cluster.slices()
@@ -46,7 +46,7 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
         await change(cluster, hosts=[])
         await maintenances.begin(cluster.api, devices=["disk-0"])
         await until(lambda: cluster.labels("node-1"), lambda labels: labels.get(LABEL) == "true")
-        await until(marked, lambda value: value == ["disk-0"])
+        await until(list_tainted, lambda value: value == ["disk-0"])
         assert cluster.fabric._deck.seen == {"0": 1}
 
         async with server.serving(cluster.fabric, f"unix:{tmp_path}/moved.sock", name="sim", version="1"):
@@ -57,7 +57,7 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
             )
             assert cluster.fabric._deck.seen == {"0": 2}
             await cluster.allocate("gpu-0")
-            await cluster.attached("gpu-0")
+            await cluster.wait_until_attached("gpu-0")
             await cluster.stop()
 
 
@@ -68,7 +68,7 @@ async def test_the_fabric_of_the_documentation_is_taken_whole_and_connects(contr
         cluster.start(leader_election=False)
         await cluster.api.create(kinds.SECRET, secret, namespace=secret["metadata"]["namespace"], into=dict)
         stored = await cluster.api.create(kinds.FABRIC, fabric, into=dict)
-        assert _within(fabric["spec"], stored["spec"]), "the schema knows every field of it"
+        assert _is_within(fabric["spec"], stored["spec"]), "the schema knows every field of it"
         # It is connected once both the Fabric and its Secret name the socket of this machine.
         endpoint = f"unix:{cluster.path / 'f.sock'}"
         await cluster.patch(kinds.FABRIC, "rack-7", {"spec": {"endpoint": endpoint}})
@@ -87,11 +87,11 @@ async def test_the_fabric_of_the_documentation_is_taken_whole_and_connects(contr
         assert cluster.fabric.door.tls.server_name == fabric["spec"]["tls"]["serverName"]
 
 
-def _within(small, large):
+def _is_within(small, large):
     if isinstance(small, dict):
-        return all(key in large and _within(value, large[key]) for key, value in small.items())
+        return all(key in large and _is_within(value, large[key]) for key, value in small.items())
     if isinstance(small, list):
-        return len(small) == len(large) and all(map(_within, small, large))
+        return len(small) == len(large) and all(map(_is_within, small, large))
     return small == large
 
 

@@ -75,14 +75,14 @@ class Manager(sessions.Manager):
         self.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(2))
 
 
-def attached(**reports):
+def make_attached_holdings(**reports):
     """Return the holdings of devices with these reports of their nodes."""
     return holdings.Holdings.from_parts(
         holdings.Holding(name=name, uid=name, host_id="h0", report=report) for name, report in reports.items()
     )
 
 
-def published(*names):
+def make_published_holdings(*names):
     """Return the holdings of a cluster that publishes these devices."""
     return holdings.Holdings(published={"slice": frozenset(names)})
 
@@ -147,7 +147,7 @@ async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
 async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
-        opened.update_holdings(attached(d0=SHOWS, d1=SILENT))
+        opened.update_holdings(make_attached_holdings(d0=SHOWS, d1=SILENT))
         manager.devices_now = manager.devices_now[2:]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
@@ -157,7 +157,7 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
         await asyncio.sleep(600)
         assert (listener.gone, opened.missing) == (["d1"], {"d0"})
         assert len(manager.listed) < 16, "what its node shows is listed again once a minute"
-        opened.update_holdings(attached(d0=LOST))
+        opened.update_holdings(make_attached_holdings(d0=LOST))
         assert (listener.gone, opened.missing) == (["d1", "d0"], frozenset())
 
 
@@ -165,7 +165,7 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
 async def test_an_event_takes_a_device_that_no_claim_has_at_once_and_no_other():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
-        opened.update_holdings(attached(d0=SILENT))
+        opened.update_holdings(make_attached_holdings(d0=SILENT))
         manager.devices_now = manager.devices_now[2:]
         for name in ("d0", "d1"):
             manager.events.put_nowait(contract.DeviceGone(version="9", device_id=name))
@@ -177,7 +177,7 @@ async def test_an_event_takes_a_device_that_no_claim_has_at_once_and_no_other():
 
 @virtualtime.in_virtual_time
 async def test_the_first_listing_takes_no_attached_device_away_either():
-    manager, held = Manager(count=0), attached(d0=SHOWS, d1=SILENT)
+    manager, held = Manager(count=0), make_attached_holdings(d0=SHOWS, d1=SILENT)
     async with sessions.running(manager, held=held) as opened:
         assert opened.missing == {"d0", "d1"}
         await asyncio.sleep(25)
@@ -189,7 +189,7 @@ async def test_the_first_listing_takes_no_attached_device_away_either():
 @virtualtime.in_virtual_time
 async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
     names = [f"d{number}" for number in range(8)]
-    async with sessions.running(Manager(count=count), held=published(*names)) as opened:
+    async with sessions.running(Manager(count=count), held=make_published_holdings(*names)) as opened:
         assert opened.missing == set(names[count:] if missing else ())
         assert opened.view.missing is bool(missing)
         await asyncio.sleep(25)
@@ -200,7 +200,7 @@ async def test_the_first_listing_is_compared_with_what_is_published(count, missi
 @virtualtime.in_virtual_time
 async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
     manager, listener = Manager(count=0), Recording()
-    async with sessions.running(manager, listener, held=published("d0", "d1")) as opened:
+    async with sessions.running(manager, listener, held=make_published_holdings("d0", "d1")) as opened:
         manager.devices_now = Manager(count=2).devices_now
         await asyncio.sleep(12)
         assert [device.id for device in opened.devices] == ["d0", "d1"]
@@ -259,7 +259,10 @@ async def test_one_host_of_many_that_is_taken_out_goes_at_once():
 @pytest.mark.parametrize("used", ["attached", "published"])
 @virtualtime.in_virtual_time
 async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_were_in_use(used):
-    manager, held = Manager(), attached(d0=SHOWS) if used == "attached" else published("d0")
+    manager, held = (
+        Manager(),
+        make_attached_holdings(d0=SHOWS) if used == "attached" else make_published_holdings("d0"),
+    )
     manager.hosts_now = ()
     async with sessions.running(manager, held=held) as opened:
         assert (opened.has_listing, opened.hosts, opened.connection.connected) == (False, (), True)
@@ -275,6 +278,6 @@ async def test_a_fabric_without_hosts_is_accepted_at_once_if_nothing_was_in_use_
     manager.hosts_now = ()
     async with sessions.running(manager) as opened:
         assert opened.has_listing
-    async with sessions.running(manager, held=published("d0")) as opened:
+    async with sessions.running(manager, held=make_published_holdings("d0")) as opened:
         await asyncio.sleep(25)
         assert (opened.has_listing, opened.hosts, opened.troubles) == (True, (), {})

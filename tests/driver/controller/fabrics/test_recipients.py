@@ -29,7 +29,7 @@ CONFIGURATION = Configuration(
 )
 
 
-def encoded(values):
+def encode_secret(values):
     return {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
 
 
@@ -38,7 +38,7 @@ def encoded(values):
 
 def choose(recipient=None, **values):
     values = {"token": "t", "origins": "https://bmc:443"} | values
-    data = encoded({key.replace("_", "-"): value for key, value in values.items() if value is not None})
+    data = encode_secret({key.replace("_", "-"): value for key, value in values.items() if value is not None})
     secret = core.Secret(metadata=meta.ObjectMeta(name="s"), data=data)
     asked = {"fabric": "rack", "endpoint": "https://bmc"} | (recipient or {})
     return credentials.choose("s", "ns", secret, credentials.Recipient(**asked))
@@ -189,7 +189,7 @@ async def edit(cluster, change):
 
 
 async def make_secret(cluster, name, **values):
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded(values)}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encode_secret(values)}
     await cluster.api.create(kinds.SECRET, body, namespace="drawbar", into=dict)
 
 
@@ -229,7 +229,7 @@ async def test_the_manager_itself_is_not_asked_without_verification_where_the_se
         condition = await cluster.condition("Connected", "rack", reason="CredentialsNotForFabric")
         assert "insecure-skip-verify" in condition["message"]
         assert service.issued == []
-        change = {"data": encoded({"insecure-skip-verify": "true"})}
+        change = {"data": encode_secret({"insecure-skip-verify": "true"})}
         await cluster.api.patch(
             kinds.SECRET, SECRET, change, content=client.Patch.MERGE, into=dict, namespace="drawbar"
         )

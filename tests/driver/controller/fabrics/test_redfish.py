@@ -59,12 +59,12 @@ async def test_a_claim_gets_a_device_and_gives_it_back(controller_world, until, 
         await cluster.condition("Connected", "rack", status="True")
         await until(lambda: cluster.taints(device), lambda taints: taints == [])
         await cluster.allocate(device, pool="rack/e1")
-        await cluster.attached(device)
+        await cluster.wait_until_attached(device)
         assert service.connections() == {"gpu-1": ["node-1"]}
         await cluster.deallocate()
         (name,) = await cluster.attachments()
-        await cluster.deleting(name)
-        await cluster.released(name)
+        await cluster.wait_until_deleting(name)
+        await cluster.release_attachments(name)
         assert not any(service.connections().values())
 
 
@@ -98,14 +98,14 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
             await waiting.eventually(lambda: service.tree.list_members(places.TASKS))
             await cluster.stop()
             cluster.start(leader_election=False)
-        await cluster.attached(place)
+        await cluster.wait_until_attached(place)
         # The service gives the last free block of the model.
         assert service.connections() == {"gpu-3": ["node-1"]}
         claim = await cluster.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
         assert claim["status"]["devices"][0]["data"] == {"deviceID": "gpu-3", "serialNumber": "S3"}
         await cluster.deallocate()
-        await cluster.deleting(f"rack.{place}")
-        await cluster.released(f"rack.{place}")
+        await cluster.wait_until_deleting(f"rack.{place}")
+        await cluster.release_attachments(f"rack.{place}")
         assert not any(service.connections().values())
 
 

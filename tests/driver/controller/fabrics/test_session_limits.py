@@ -60,7 +60,7 @@ async def running(manager=None):
         yield opened, manager
 
 
-def degraded(opened):
+def read_degraded(opened):
     """Return the reason and the message of the condition."""
     view = msgspec.structs.replace(opened.view, troubles=tuple(opened.troubles.values()))
     wanted = status.status(FABRIC, view, dropped_fields=(), attached=0, now=NOW)
@@ -80,7 +80,7 @@ async def test_a_listing_beyond_the_limit_changes_nothing_and_is_tried_again_eve
         await asyncio.sleep(3600)
         assert opened.devices == devices(3)
         assert opened.connection.connected
-        reason, message = degraded(opened)
+        reason, message = read_degraded(opened)
         assert reason == "LimitExceeded"
         assert "lists 11 devices or more, and at most 10 are read" in message
         assert "raise spec.policy.limits.devices of the Fabric (kubectl edit fabric f)" in message
@@ -100,7 +100,7 @@ async def test_a_manager_that_is_mended_is_taken_over_again():
         manager.devices_now = devices(10)
         await asyncio.sleep(connection.LIMIT_PAUSE_MAX_SECONDS)
         assert opened.devices == devices(10)
-        assert degraded(opened)[0] == "Healthy"
+        assert read_degraded(opened)[0] == "Healthy"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_too_many_hosts_or_ports_are_a_listing_beyond_the_limit(hosts_now)
         resync(manager)
         await asyncio.sleep(60)
         assert opened.hosts == (host(1),)
-        assert degraded(opened)[0] == "LimitExceeded"
+        assert read_degraded(opened)[0] == "LimitExceeded"
 
 
 @virtualtime.in_virtual_time
@@ -126,8 +126,8 @@ async def test_a_watch_of_ever_new_devices_ends_at_the_limit_and_loses_none_of_t
         await asyncio.sleep(10)
         assert len(opened.inventory.devices) <= 10
         assert [opened.device(name) for name in ("d0", "d1", "d2")] == list(devices(3))
-        assert degraded(opened)[0] == "LimitExceeded"
-        assert "11 devices" in degraded(opened)[1]
+        assert read_degraded(opened)[0] == "LimitExceeded"
+        assert "11 devices" in read_degraded(opened)[1]
         # What the listings lack is given up in the ordinary way, and the watch is tried again ever more rarely.
         await asyncio.sleep(3600)
         assert len(manager.watched) < 30
@@ -144,7 +144,7 @@ async def test_a_watch_of_ever_new_hosts_ends_at_the_limit():
         await asyncio.sleep(60)
         assert len(opened.hosts) <= 4
         assert host(1) in opened.hosts
-        assert "5 hosts" in degraded(opened)[1]
+        assert "5 hosts" in read_degraded(opened)[1]
 
 
 def flap(times=None):
@@ -162,7 +162,7 @@ async def test_a_flood_costs_the_watch_which_is_opened_again_ever_more_rarely_an
         manager.stream = flap
         resync(manager)
         await asyncio.sleep(1)
-        assert "streams more than 16 events a second for 20 s" in degraded(opened)[1]
+        assert "streams more than 16 events a second for 20 s" in read_degraded(opened)[1]
         assert opened.connection.connected
         listings, watches = len(manager.listed), len(manager.watched)
         await asyncio.sleep(3600)
@@ -183,12 +183,12 @@ async def test_the_flood_is_over_once_a_watch_has_done_its_work_for_a_minute():
         await asyncio.sleep(1)
         manager.stream = tuple
         await asyncio.sleep(60)
-        assert degraded(opened)[0] == "LimitExceeded"
+        assert read_degraded(opened)[0] == "LimitExceeded"
         manager.events.put_nowait(contract.Bookmark(version="1"))
         await asyncio.sleep(30)
         manager.events.put_nowait(contract.Bookmark(version="1"))
         await asyncio.sleep(1)
-        assert degraded(opened)[0] == "Healthy"
+        assert read_degraded(opened)[0] == "Healthy"
 
 
 @virtualtime.in_virtual_time
@@ -197,7 +197,7 @@ async def test_a_change_of_every_device_at_once_is_no_flood():
         manager.stream = lambda: flap(WINDOW - 10)
         resync(manager)
         await asyncio.sleep(60)
-        assert degraded(opened)[0] == "Healthy"
+        assert read_degraded(opened)[0] == "Healthy"
         assert len(manager.watched) == 2
 
 
@@ -206,10 +206,10 @@ async def test_a_flood_beside_the_watch_is_reported_by_a_bookmark():
     async with running() as (opened, manager):
         manager.events.put_nowait(contract.Bookmark(version="1", exceeded="the events are too many"))
         await asyncio.sleep(1)
-        assert degraded(opened) == ("LimitExceeded", "the events are too many")
+        assert read_degraded(opened) == ("LimitExceeded", "the events are too many")
         manager.events.put_nowait(contract.Bookmark(version="1"))
         await asyncio.sleep(1)
-        assert degraded(opened)[0] == "Healthy"
+        assert read_degraded(opened)[0] == "Healthy"
 
 
 @virtualtime.in_virtual_time
@@ -223,10 +223,10 @@ async def test_new_devices_wait_until_those_that_they_replace_are_given_up():
         resync(manager)
         await asyncio.sleep(1)
         assert opened.devices == devices(10)
-        assert "10 new devices have to wait" in degraded(opened)[1]
+        assert "10 new devices have to wait" in read_degraded(opened)[1]
         await asyncio.sleep(60)
         assert opened.devices == renamed
-        assert degraded(opened)[0] == "Healthy"
+        assert read_degraded(opened)[0] == "Healthy"
 
 
 @virtualtime.in_virtual_time
@@ -238,4 +238,4 @@ async def test_a_connection_that_fails_by_a_limit_is_reported_by_both_conditions
 
     async with running(Large()) as (opened, _):
         assert (opened.connection.connected, opened.connection.reason) == (False, "LimitExceeded")
-        assert degraded(opened) == ("LimitExceeded", "too much")
+        assert read_degraded(opened) == ("LimitExceeded", "too much")

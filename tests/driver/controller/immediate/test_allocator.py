@@ -153,9 +153,9 @@ class World:
         )
         way = service.ImmediateAllocation(enabled=enabled, evaluator=evaluator, waiting=self.waiting)
         self.changes = watching.Dispatcher(watching.Reconciler(way.watches, way.wake))
-        self.pools.changed = self.published
+        self.pools.changed = self.tell_slice_change
 
-    def published(self, old, new):
+    def tell_slice_change(self, old, new):
         self.changes.tell(change_kinds.SliceChange(old=old, new=new))
 
     def now(self):
@@ -214,9 +214,9 @@ class World:
     record_warning = record_normal
 
     async def has(self, name="c"):
-        return self.given().get(name)
+        return self.list_allocated().get(name)
 
-    def given(self):
+    def list_allocated(self):
         return {
             claim.metadata.name: [result.device for result in claim.results(DRIVER)]
             for claim in self.claims
@@ -245,7 +245,7 @@ async def test_of_two_claims_that_want_one_device_one_gets_it(until):
 
         await until(events, lambda reported: len(reported) == 2)
         assert {reason for _, reason in world.events} == {"ImmediatelyAllocated", "NoReservedDevice"}
-        assert list(world.given().values()) == [["g-0"]]
+        assert list(world.list_allocated().values()) == [["g-0"]]
 
 
 async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_withdrawn_and_a_while(until):
@@ -257,7 +257,7 @@ async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_w
         world.ask()
 
         async def state():
-            return world.given(), world.events
+            return world.list_allocated(), world.events
 
         await until(state, lambda observed: observed[1] == [("c", "NoReservedDevice")])
         withdrawn = loop.time()
@@ -385,7 +385,7 @@ async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(un
         world.ask()
 
         async def state():
-            return world.events, world.given()
+            return world.events, world.list_allocated()
 
         await until(state, lambda observed: observed[0] == [("c", "BindingConditionsDropped")])
         assert world.writes == []
@@ -432,16 +432,16 @@ async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
     async with running(world):
         world.ask()
 
-        async def given():
-            return world.given()
+        async def read_allocated():
+            return world.list_allocated()
 
-        await until(given, lambda allocated: allocated == {"c": ["g-0"]})
+        await until(read_allocated, lambda allocated: allocated == {"c": ["g-0"]})
         del world.nodes["node-1"]
         claim = world.claims.get("c")
         allocation, memory = claim.status.allocation, world.waiting.memories["default", "c"]
         left = await world.allocator._review(claim, allocation, memory)
         assert 55 < left <= 60
-        assert world.given() == {"c": ["g-0"]}
+        assert world.list_allocated() == {"c": ["g-0"]}
         world.ahead = datetime.timedelta(seconds=60)
         await world.allocator._review(claim, allocation, memory)
         assert [reason for _, reason in world.events] == ["ImmediatelyAllocated", "NodeGone"]

@@ -88,7 +88,7 @@ def judge(device, expression):
         return False
 
 
-def planned(asked, offered, *, nodes=("node-1", "node-2"), avoided=(), classes_by_name=None):
+def plan_claim(asked, offered, *, nodes=("node-1", "node-2"), avoided=(), classes_by_name=None):
     observed = decisions.OpenClaim(
         driver=DRIVER,
         claim=asked,
@@ -100,13 +100,13 @@ def planned(asked, offered, *, nodes=("node-1", "node-2"), avoided=(), classes_b
     return decisions.plan(observed, judge, NOW)
 
 
-def given(action):
+def read_allocation(action):
     assert isinstance(action, decisions.Allocate), action
     return action.node, [(result.request, result.device) for result in action.allocation.devices.results]
 
 
 def test_the_allocation_is_what_the_scheduler_would_have_written():
-    action = planned(claim(request()), inventory(device("g-0")))
+    action = plan_claim(claim(request()), inventory(device("g-0")))
     assert msgspec.json.decode(msgspec.json.encode(action.allocation)) == {
         "devices": {
             "results": [
@@ -145,7 +145,7 @@ def test_a_claim_whose_parameters_cannot_be_obeyed_is_not_allocated(of_class, ow
 
     asked = claim(request(), config=opaque(**own))
     classes_by_name = classes("gpu", config=opaque(**of_class))
-    action = planned(asked, inventory(device("g-0")), classes_by_name=classes_by_name)
+    action = plan_claim(asked, inventory(device("g-0")), classes_by_name=classes_by_name)
     assert isinstance(action, decisions.Wait)
     assert action.reason == "InvalidParameters"
     assert problem in action.message
@@ -154,26 +154,26 @@ def test_a_claim_whose_parameters_cannot_be_obeyed_is_not_allocated(of_class, ow
 def test_the_selectors_of_class_and_request_decide():
     offered = inventory(device("g-0", model="T4"), device("d-0", "nvme"), device("g-1", model="H100"))
     asked = claim(request(selector=f'device.attributes["{DRIVER}"].model == "H100"'))
-    assert given(planned(asked, offered)) == ("node-1", [("gpu", "g-1")])
+    assert read_allocation(plan_claim(asked, offered)) == ("node-1", [("gpu", "g-1")])
 
 
 def test_only_free_devices_are_given():
     offered = inventory(device("g-0", free=False), device("g-1"))
-    assert given(planned(claim(request()), offered))[1] == [("gpu", "g-1")]
-    assert isinstance(planned(claim(request(count=2)), offered), decisions.Wait)
+    assert read_allocation(plan_claim(claim(request()), offered))[1] == [("gpu", "g-1")]
+    assert isinstance(plan_claim(claim(request(count=2)), offered), decisions.Wait)
 
 
 def test_all_requests_are_met_on_one_node_or_none_is():
     offered = inventory(device("g-0"), device("d-0", "nvme"), ports={"node-1": 1, "node-2": 2})
     asked = claim(request(), request("disk", kind="nvme"))
-    assert given(planned(asked, offered)) == ("node-2", [("gpu", "g-0"), ("disk", "d-0")])
-    assert isinstance(planned(asked, offered, nodes=("node-1",)), decisions.Wait)
+    assert read_allocation(plan_claim(asked, offered)) == ("node-2", [("gpu", "g-0"), ("disk", "d-0")])
+    assert isinstance(plan_claim(asked, offered, nodes=("node-1",)), decisions.Wait)
 
 
 def test_a_picky_request_is_not_robbed_by_one_that_takes_anything():
     offered = inventory(device("g-0", model="H100"), device("g-1", model="T4"))
     asked = claim(request("any"), request("picky", selector=f'device.attributes["{DRIVER}"].model == "H100"'))
-    assert given(planned(asked, offered))[1] == [("any", "g-1"), ("picky", "g-0")]
+    assert read_allocation(plan_claim(asked, offered))[1] == [("any", "g-1"), ("picky", "g-0")]
 
 
 def test_alternatives_are_tried_in_their_order():
@@ -182,28 +182,30 @@ def test_alternatives_are_tried_in_their_order():
         demands.Way(name="good", device_class_name="gpu.drawbar.dev"),
     )
     asked = claim(demands.Request(name="gpu", first_available=ways))
-    assert given(planned(asked, inventory(device("g-0"))))[1] == [("gpu/good", "g-0")]
+    assert read_allocation(plan_claim(asked, inventory(device("g-0"))))[1] == [("gpu/good", "g-0")]
     both = inventory(device("g-0"), device("g-1"))
-    assert given(planned(asked, both))[1] == [("gpu/best", "g-0"), ("gpu/best", "g-1")]
+    assert read_allocation(plan_claim(asked, both))[1] == [("gpu/best", "g-0"), ("gpu/best", "g-1")]
 
 
 def test_the_rules_of_the_fabric_hold():
     rules = (fabrics.ModelRule(model="H100", max_per_node=1),)
     offered = inventory(device("g-0"), rules=rules, models={"node-1": {"H100": 1}})
-    assert given(planned(claim(request()), offered))[0] == "node-2"
+    assert read_allocation(plan_claim(claim(request()), offered))[0] == "node-2"
 
 
 def test_what_failed_before_is_given_only_if_there_is_nothing_else():
     offered = inventory(device("g-0"), device("g-1"))
-    assert given(planned(claim(request()), offered, avoided=[key("g-0")]))[1] == [("gpu", "g-1")]
-    assert given(planned(claim(request()), offered, avoided=[key("g-0"), key("g-1")]))[1] == [("gpu", "g-0")]
+    assert read_allocation(plan_claim(claim(request()), offered, avoided=[key("g-0")]))[1] == [("gpu", "g-1")]
+    assert read_allocation(plan_claim(claim(request()), offered, avoided=[key("g-0"), key("g-1")]))[1] == [
+        ("gpu", "g-0")
+    ]
 
 
 def test_parameters_come_along_for_the_requests_that_they_are_for():
     entry = claims.AllocatedConfiguration(opaque=OPAQUE)
     named = claims.AllocatedConfiguration(requests=("disk",), opaque=OPAQUE)
     asked = claim(request(), config=(entry, named))
-    action = planned(asked, inventory(device("g-0")), classes_by_name=classes("gpu", config=(entry,)))
+    action = plan_claim(asked, inventory(device("g-0")), classes_by_name=classes("gpu", config=(entry,)))
     assert [(entry.source, entry.requests) for entry in action.allocation.devices.config] == [
         ("FromClass", ("gpu",)),
         ("FromClaim", ()),
@@ -221,13 +223,13 @@ def test_parameters_come_along_for_the_requests_that_they_are_for():
     ],
 )
 def test_what_only_the_scheduler_can_do_is_refused_with_the_reason(asked, words):
-    action = planned(asked, inventory(device("g-0")))
+    action = plan_claim(asked, inventory(device("g-0")))
     assert isinstance(action, decisions.Wait)
     assert (action.reason, words in action.message) == (reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED, True)
 
 
 def test_a_missing_class_is_named():
-    action = planned(claim(request(kind="fpga")), inventory(device("g-0")))
+    action = plan_claim(claim(request(kind="fpga")), inventory(device("g-0")))
     assert (action.reason, action.message) == (
         reasons.DEVICE_CLASS_MISSING,
         "there is no DeviceClass fpga.drawbar.dev",
@@ -236,11 +238,11 @@ def test_a_missing_class_is_named():
 
 def test_a_node_that_cannot_be_served_is_named():
     demand = {claims.NODE_ANNOTATION: "node-9"}
-    action = planned(claim(request(), annotations=demand), inventory(device("g-0")), nodes=())
+    action = plan_claim(claim(request(), annotations=demand), inventory(device("g-0")), nodes=())
     assert action.message.startswith("node node-9 is not reached by a Fabric")
 
 
-def allocated(*reported, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1"):
+def make_allocated_claim(*reported, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1"):
     results = tuple(
         claims.AllocationResult(request="gpu", driver=driver, pool="fab/enc", device="g-0")
         for driver in drivers
@@ -260,7 +262,7 @@ def allocated(*reported, reserved=(), finalizers=(), drivers=(DRIVER,), node="no
 
 @pytest.mark.parametrize("reported", ["attach-failed", "node-failed"])
 def test_a_failed_allocation_is_taken_back(reported):
-    action = decisions.review(allocated("attached", reported), DRIVER, node_gone=False)
+    action = decisions.review(make_allocated_claim("attached", reported), DRIVER, node_gone=False)
     assert action == decisions.TakeBack(
         reason=reasons.IMMEDIATE_ALLOCATION_FAILED,
         message="fab/enc/g-0 on node node-1: dark",
@@ -270,7 +272,7 @@ def test_a_failed_allocation_is_taken_back(reported):
 
 
 def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
-    action = decisions.review(allocated("attached", "visible"), DRIVER, node_gone=True)
+    action = decisions.review(make_allocated_claim("attached", "visible"), DRIVER, node_gone=True)
     assert action is not None
     assert action.reason == reasons.NODE_GONE
 
@@ -278,12 +280,12 @@ def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
 @pytest.mark.parametrize(
     ("allocated_claim", "gone"),
     [
-        (allocated("attached", "visible"), False),
-        (allocated("attach-failed", reserved=("pod",)), False),
-        (allocated("attached", "visible", reserved=("pod",)), True),
-        (allocated("attach-failed", finalizers=(claims.SCHEDULED,)), False),
-        (allocated("attach-failed", drivers=(DRIVER, "other.example")), False),
-        (allocated("attach-failed", drivers=("other.example",)), True),
+        (make_allocated_claim("attached", "visible"), False),
+        (make_allocated_claim("attach-failed", reserved=("pod",)), False),
+        (make_allocated_claim("attached", "visible", reserved=("pod",)), True),
+        (make_allocated_claim("attach-failed", finalizers=(claims.SCHEDULED,)), False),
+        (make_allocated_claim("attach-failed", drivers=(DRIVER, "other.example")), False),
+        (make_allocated_claim("attach-failed", drivers=("other.example",)), True),
     ],
     ids=["well", "in-use", "in-use-on-a-gone-node", "the-schedulers", "shared-with-others", "of-others"],
 )

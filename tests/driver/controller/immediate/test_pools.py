@@ -14,16 +14,16 @@ NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
-def listed(name, model="M1"):
+def make_device(name, model="M1"):
     return contract.Device(
         id=name, enclosure="enc", device_class=contract.DeviceClass.NVME, model=model, serial=name
     )
 
 
-def observed(*reserved, published=(), ours=()):
+def observe_pools(*reserved, published=(), ours=()):
     return pools.make_fabric_state(
-        listed("d-0"),
-        listed("d-1"),
+        make_device("d-0"),
+        make_device("d-1"),
         fabric="fab",
         ours=ours,
         reserved=frozenset(reserved),
@@ -31,40 +31,42 @@ def observed(*reserved, published=(), ours=()):
     )
 
 
-def published(actions):
+def read_published(actions):
     (action,) = actions
     assert isinstance(action, pool_writes.Create | pool_writes.Replace)
     return {device.name: device.taints for device in action.slice.spec.devices}, action.slice
 
 
-def stored():
-    (action,) = desired.plan(observed(), NOW)
+def make_slices():
+    (action,) = desired.plan(observe_pools(), NOW)
     return (action.slice,)
 
 
 def test_what_is_reserved_is_not_published():
-    devices, _ = published(desired.plan(observed("d-1"), NOW))
+    devices, _ = read_published(desired.plan(observe_pools("d-1"), NOW))
     assert devices.keys() == {"d-0"}
 
 
 def test_what_becomes_reserved_is_withdrawn_and_what_no_longer_is_comes_back():
-    devices, slice_ = published(desired.plan(observed("d-1", published=stored()), NOW))
+    devices, slice_ = read_published(desired.plan(observe_pools("d-1", published=make_slices()), NOW))
     assert devices.keys() == {"d-0"}
-    devices, _ = published(desired.plan(observed(published=(slice_,)), NOW))
+    devices, _ = read_published(desired.plan(observe_pools(published=(slice_,)), NOW))
     assert devices.keys() == {"d-0", "d-1"}
 
 
 def test_what_the_scheduler_gave_away_before_stays_with_a_taint_until_it_is_let_go():
-    devices, slice_ = published(desired.plan(observed("d-1", published=stored(), ours=["d-1"]), NOW))
+    devices, slice_ = read_published(
+        desired.plan(observe_pools("d-1", published=make_slices(), ours=["d-1"]), NOW)
+    )
     (taint,) = devices["d-1"]
     assert (taint.key, taint.effect) == ("drawbar.dev/reserved", "NoSchedule")
-    assert desired.plan(observed("d-1", published=(slice_,), ours=["d-1"]), NOW) == ()
-    devices, _ = published(desired.plan(observed("d-1", published=(slice_,)), NOW))
+    assert desired.plan(observe_pools("d-1", published=(slice_,), ours=["d-1"]), NOW) == ()
+    devices, _ = read_published(desired.plan(observe_pools("d-1", published=(slice_,)), NOW))
     assert devices.keys() == {"d-0"}
 
 
 def test_what_was_allocated_at_once_is_never_published_meanwhile():
-    devices, _ = published(desired.plan(observed("d-1", ours=["d-1"]), NOW))
+    devices, _ = read_published(desired.plan(observe_pools("d-1", ours=["d-1"]), NOW))
     assert devices.keys() == {"d-0"}
 
 
@@ -77,7 +79,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
     facts = fabric_state.Facts(
-        fabric=fabric, devices=(listed("d-0"), listed("d-1")), silent_seconds=0.0, probations={}
+        fabric=fabric, devices=(make_device("d-0"), make_device("d-1")), silent_seconds=0.0, probations={}
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
@@ -95,7 +97,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
 
 
 def test_where_a_device_was_given_there_is_room_for_one_less():
-    listing = tuple(listed(f"d-{number:02}") for number in range(pool_writes.DEVICES_MAX + 1))
+    listing = tuple(make_device(f"d-{number:02}") for number in range(pool_writes.DEVICES_MAX + 1))
     usual = devices.homes("fab", {each.id: each for each in listing}, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
     places = devices.homes(
@@ -106,7 +108,7 @@ def test_where_a_device_was_given_there_is_room_for_one_less():
 
 def test_a_reservation_is_by_id_or_by_model():
     wanted = fabrics.Reservation(devices=("d-0", "GPU/1"), models=("M2",))
-    listing = [listed("d-0"), listed("d-1"), listed("GPU/1"), listed("d-3", "M2")]
+    listing = [make_device("d-0"), make_device("d-1"), make_device("GPU/1"), make_device("d-3", "M2")]
     names = desired.find_reserved(wanted, listing)
     assert len(names) == 3
     assert {"d-0", "d-3"} < names
@@ -114,7 +116,7 @@ def test_a_reservation_is_by_id_or_by_model():
 
 
 def test_a_pool_of_nothing_but_reserved_devices_is_not_published():
-    assert desired.plan(observed("d-0", "d-1"), NOW) == ()
-    (action,) = desired.plan(observed("d-0", "d-1", published=stored()), NOW)
+    assert desired.plan(observe_pools("d-0", "d-1"), NOW) == ()
+    (action,) = desired.plan(observe_pools("d-0", "d-1", published=make_slices()), NOW)
     assert isinstance(action, pool_writes.Delete)
     assert isinstance(action.slice, slices.ResourceSlice)

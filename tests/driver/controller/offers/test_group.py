@@ -28,7 +28,7 @@ def device(name, enclosure="e1", model="A", **fields):
     )
 
 
-def named(name, *ids):
+def make_composite(name, *ids):
     return fabrics.Composite(name=name, devices=ids)
 
 
@@ -40,19 +40,28 @@ DEVICES = [device("a"), device("b"), device("c"), device("far", enclosure="e2")]
 
 
 def test_named_devices_are_one_and_are_not_offered_alone():
-    arranged = arrange(spec(named("duo", "a", "b")), DEVICES)
+    arranged = arrange(spec(make_composite("duo", "a", "b")), DEVICES)
     assert arranged == group.Arrangement(members={"duo": ("a", "b")}, withheld=frozenset({"a", "b"}))
 
 
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ([named("duo", "a")], "duo is not offered: name at least 2 devices, each once"),
-        ([named("duo", "a", "a")], "duo is not offered: name at least 2 devices, each once"),
-        ([named("duo", "a", "z")], "duo is not offered: the fabric has no device z"),
-        ([named("duo", "a", "far")], "duo is not offered: device far is in enclosure e2, and a in e1"),
-        ([named("duo", "a", "b"), named("two", "b", "c")], "two is not offered: device b is a member of duo"),
-        ([named("c", "a", "b")], "c is not offered: a device of the fabric has this name; choose another"),
+        ([make_composite("duo", "a")], "duo is not offered: name at least 2 devices, each once"),
+        ([make_composite("duo", "a", "a")], "duo is not offered: name at least 2 devices, each once"),
+        ([make_composite("duo", "a", "z")], "duo is not offered: the fabric has no device z"),
+        (
+            [make_composite("duo", "a", "far")],
+            "duo is not offered: device far is in enclosure e2, and a in e1",
+        ),
+        (
+            [make_composite("duo", "a", "b"), make_composite("two", "b", "c")],
+            "two is not offered: device b is a member of duo",
+        ),
+        (
+            [make_composite("c", "a", "b")],
+            "c is not offered: a device of the fabric has this name; choose another",
+        ),
     ],
 )
 def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sentence(wanted, sentence):
@@ -65,14 +74,14 @@ def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sente
 
 def test_a_device_with_slices_is_no_member():
     origin = contract.Slice(origin_id="a")
-    arranged = arrange(spec(named("duo", "a", "b")), [*DEVICES, device("s", slice_of=origin)])
+    arranged = arrange(spec(make_composite("duo", "a", "b")), [*DEVICES, device("s", slice_of=origin)])
     assert arranged.problems == (
         "composite duo is not offered: device a is not attached as a whole, since it has slices",
     )
 
 
 def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
-    arranged = arrange(spec(named("duo", "a", "b")), DEVICES, given={"a"})
+    arranged = arrange(spec(make_composite("duo", "a", "b")), DEVICES, given={"a"})
     assert arranged.problems == (
         "composite duo is not offered: device a was given to a claim by itself, which has to end first",
     )
@@ -81,14 +90,16 @@ def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
 
 def test_a_held_composite_keeps_its_members_when_the_fabric_names_others():
     held = {"duo": ("a", "b")}
-    arranged = arrange(spec(named("duo", "c", "d")), [*DEVICES, device("d")], held, {"a", "b", "duo"})
+    arranged = arrange(
+        spec(make_composite("duo", "c", "d")), [*DEVICES, device("d")], held, {"a", "b", "duo"}
+    )
     assert arranged.members == held
     assert arranged.withheld == {"a", "b", "c", "d"}
     assert arrange(spec(), DEVICES, held).withheld == {"a", "b"}
 
 
 def test_ids_are_members_by_their_dra_names():
-    arranged = arrange(spec(named("duo", "GPU:1", "GPU:2")), [device("GPU:1"), device("GPU:2")])
+    arranged = arrange(spec(make_composite("duo", "GPU:1", "GPU:2")), [device("GPU:1"), device("GPU:2")])
     (members,) = arranged.members.values()
     assert members == tuple(map(names.label, ("GPU:1", "GPU:2")))
     assert arranged.composite_of(members[0]) == attachments.Composite(name="duo", devices=members)
@@ -112,7 +123,7 @@ def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
     st.sets(st.sampled_from("abcdef")),
 )
 def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(wanted, listed, given_alone):
-    wanted = [named(f"duo-{number}", *ids) for number, ids in enumerate(wanted)]
+    wanted = [make_composite(f"duo-{number}", *ids) for number, ids in enumerate(wanted)]
     devices = [device(name, enclosure="e1" if name < "d" else "e2") for name in sorted(listed)]
     arranged = arrange(spec(*wanted), devices, given=given_alone)
     members = [member for ids in arranged.members.values() for member in ids]
@@ -195,7 +206,7 @@ def by_rule(devices, *rules, maintenance=(), reserved=(), **circumstances):
     return arrange(fabric, devices, maintenance=scope, **circumstances)
 
 
-def called(*members, name="pair"):
+def members_by_name(*members, name="pair"):
     return {names.composite(name, members): members}
 
 
@@ -265,7 +276,7 @@ def test_a_rule_makes_as_many_composites_as_there_are_complete_groups(devices, r
 
 def test_the_name_of_a_composite_of_a_rule_is_derived_from_its_devices():
     (first, second) = sorted(by_rule(GPUS).members)
-    assert {first, second} == {*called("g1", "g2"), *called("g10", "g11")}
+    assert {first, second} == {*members_by_name("g1", "g2"), *members_by_name("g10", "g11")}
     assert first.startswith("pair-")
     assert len(first) == len("pair-") + 8
 
@@ -284,12 +295,12 @@ def test_what_cannot_be_attached_now_is_left_over_before_others_but_replaced_in_
 ):
     listed = [devices, *GPUS[1:3]]
     assert groups(by_rule(listed, **changes)) == ["g2+g10"]
-    assert groups(by_rule(listed, published=called("g1", "g2"), **changes)) == ["g1+g2"]
+    assert groups(by_rule(listed, published=members_by_name("g1", "g2"), **changes)) == ["g1+g2"]
 
 
 def test_what_is_reserved_or_named_is_in_no_composite_of_a_rule():
     assert groups(by_rule(GPUS, reserved=("g1",))) == ["g2+g10"]
-    fabric = spec(named("duo", "g1", "gone"), composite_rules=(rule(),))
+    fabric = spec(make_composite("duo", "g1", "gone"), composite_rules=(rule(),))
     assert groups(arrange(fabric, GPUS)) == ["g2+g10"]
 
 
@@ -350,7 +361,7 @@ def test_where_the_fabric_chooses_the_device_a_rule_makes_nothing():
     )
 
 
-PUBLISHED = called("g2", "g10")
+PUBLISHED = members_by_name("g2", "g10")
 
 
 @pytest.mark.parametrize(
@@ -383,7 +394,7 @@ PUBLISHED = called("g2", "g10")
         ),
         pytest.param(
             GPUS,
-            {"held": called("g1", "g2"), "given": {"g1", "g2", *called("g1", "g2")}},
+            {"held": members_by_name("g1", "g2"), "given": {"g1", "g2", *members_by_name("g1", "g2")}},
             ["g1+g2", "g10+g11"],
             id="a member is held by another one",
         ),
@@ -424,7 +435,7 @@ def test_a_composite_stays_as_it_is_published_while_a_doubtful_listing_lacks_a_m
 
 
 def test_a_device_that_takes_the_name_of_a_composite_as_its_id_has_another_name():
-    (name,) = called("g1", "g2")
+    (name,) = members_by_name("g1", "g2")
     arranged = by_rule([*GPUS[:2], nic(name)])
     assert arranged.members == {name: ("g1", "g2")}
     assert arranged.problems == ()

@@ -66,27 +66,27 @@ async def test_a_session_is_given_what_the_cluster_holds_whenever_that_changes(c
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         view = controller._cluster
 
-        async def given():
+        async def wait_for_holdings():
             """Return what the session was given, once that is everything that the cluster holds."""
 
-            async def held():
+            async def read_holdings():
                 return view.sessions.get("fab").inventory.held
 
-            return await until(held, lambda value: value == view.holdings("fab"))
+            return await until(read_holdings, lambda value: value == view.holdings("fab"))
 
-        held = await given()
+        held = await wait_for_holdings()
         assert (held.parts, held.claimed, "disk-0" in held.list_published()) == ({}, frozenset(), True)
         await cluster.allocate("disk-0")
-        await cluster.attached("disk-0")
-        held = await given()
+        await cluster.wait_until_attached("disk-0")
+        held = await wait_for_holdings()
         assert (held.parts.keys(), held.claimed, held.gone_at) == ({"disk-0"}, {"disk-0"}, {})
         (part,) = held.parts.values()
         await cluster.api.delete(kinds.NODE, part.node)
-        await until(given, lambda value: part.node in value.gone_at)
+        await until(wait_for_holdings, lambda value: part.node in value.gone_at)
         await cluster.deallocate()
-        await cluster.released("fab.disk-0")
-        held = await given()
+        await cluster.release_attachments("fab.disk-0")
+        held = await wait_for_holdings()
         assert (held.parts, held.claimed) == ({}, frozenset())

@@ -28,7 +28,7 @@ def hold(share_id=ONE, *, slice_id=""):
     return holdings.Holding(name=names.share(share_id), uid="u", share=share, host_id="h", device_id=slice_id)
 
 
-def made(share_id=ONE, *, slice_id="slice-1", host=None, mark=MARK, request=None):
+def make_slice(share_id=ONE, *, slice_id="slice-1", host=None, mark=MARK, request=None):
     return dataclasses.replace(
         POOL,
         id=slice_id,
@@ -53,7 +53,7 @@ def test_a_share_is_free_memory_of_its_pool_until_its_slice_is_made():
 
 
 def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
-    arranged = arrange([hold(), hold(TWO)], [made(host="h")])
+    arranged = arrange([hold(), hold(TWO)], [make_slice(host="h")])
     assert arranged.shown[f"share-{ONE}"].connection.host_id == "h"
     assert arranged.shown[f"share-{ONE}"].serial == "0x1001"
     assert arranged.shown[f"share-{TWO}"].connection is None
@@ -61,14 +61,14 @@ def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
 
 
 def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_again():
-    arranged = arrange([hold()], [made()])
+    arranged = arrange([hold()], [make_slice()])
     assert arrange([hold()], [], arranged.carved).shown == {}
     assert arrange([hold(slice_id="slice-1")], []).shown == {}, "by its record, after a restart"
     assert arrange([hold(TWO)], [], arranged.carved).shown.keys() == {f"share-{TWO}"}
 
 
 def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
-    bare = msgspec.structs.replace(made(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
+    bare = msgspec.structs.replace(make_slice(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
     assert arrange([hold()], [bare]).contents == {}
     assert arrange([hold(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
 
@@ -80,12 +80,12 @@ def test_a_pool_that_is_not_listed_has_no_share_that_could_be_made():
 @pytest.mark.parametrize(
     ("slice_", "mark", "ours"),
     [
-        (made(), MARK, True),
-        (made(mark="drawbar/other/fab"), MARK, False),
-        (made(mark=None), MARK, False),
-        (made(), None, False),
-        (made(request="by-hand"), MARK, False),
-        (made(request="2f8a1c46-a1"), MARK, False),
+        (make_slice(), MARK, True),
+        (make_slice(mark="drawbar/other/fab"), MARK, False),
+        (make_slice(mark=None), MARK, False),
+        (make_slice(), None, False),
+        (make_slice(request="by-hand"), MARK, False),
+        (make_slice(request="2f8a1c46-a1"), MARK, False),
         (POOL, MARK, False),
     ],
     ids=["ours", "of another cluster", "unmarked", "no mark of ours", "by hand", "an attach", "no slice"],

@@ -26,7 +26,7 @@ PART = of_class("part", contract.DeviceClass.CXL_MEMORY, slice_of=contract.Slice
 ALL = (*GPUS, *DISKS, POOL, PART)
 
 
-def offered(offer, *devices, **situation):
+def list_offered(offer, *devices, **situation):
     beyond = selection.not_offered(fabrics.Offer(**offer), devices or ALL, **situation)
     return [each.id for each in devices or ALL if names.label(each.id) not in beyond]
 
@@ -48,7 +48,7 @@ def offered(offer, *devices, **situation):
     ],
 )
 def test_a_device_is_offered_that_meets_every_field(offer, expected):
-    assert offered(offer) == expected
+    assert list_offered(offer) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_a_device_is_offered_that_meets_every_field(offer, expected):
     ],
 )
 def test_of_a_number_those_stay_that_are_held_or_published(situation, expected):
-    assert offered({"max_per_model": 2}, *GPUS, **situation) == expected
+    assert list_offered({"max_per_model": 2}, *GPUS, **situation) == expected
 
 
 def test_what_another_cluster_uses_makes_room_for_a_free_one_and_ours_does_not():
     used = (device("g0", model="H100", connection=ELSEWHERE), *GPUS[1:])
-    assert offered({"max_per_model": 2}, *used) == ["g1", "g2"]
-    assert offered({"max_per_model": 2}, *used, held={"g0"}) == ["g0", "g1"]
+    assert list_offered({"max_per_model": 2}, *used) == ["g1", "g2"]
+    assert list_offered({"max_per_model": 2}, *used, held={"g0"}) == ["g0", "g1"]
 
 
 MODELS = st.sampled_from(["A", "B", ""])
@@ -108,14 +108,14 @@ def test_a_number_is_never_exceeded_and_no_order_matters(fleet, most, held, dice
 def test_what_comes_or_goes_displaces_nothing_that_is_offered(before, after, most):
     offer = fabrics.Offer(max_per_model=most)
 
-    def chosen(fleet, shown):
+    def choose_devices(fleet, shown):
         devices = [device(device_id, model=model) for device_id, model in fleet.items()]
         beyond = selection.not_offered(offer, devices, published=shown)
         return {each.id: each.model or "gpu" for each in devices if each.id not in beyond}
 
-    shown = chosen(before, {})
+    shown = choose_devices(before, {})
     after = {device_id: before.get(device_id, model) for device_id, model in after.items()}
-    assert chosen(after, shown).keys() >= shown.keys() & after.keys()
+    assert choose_devices(after, shown).keys() >= shown.keys() & after.keys()
 
 
 def test_a_device_beyond_the_offer_is_published_only_for_the_claim_that_has_it():
@@ -134,7 +134,7 @@ def test_a_device_beyond_the_offer_is_published_only_for_the_claim_that_has_it()
 SECOND = names.label("GPU/1")
 
 
-async def shown(cluster, fabric):
+async def read_taints(cluster, fabric):
     slices = await cluster.list(kinds.SLICE)
     of_fabric = [each["spec"] for each in slices if each["spec"]["pool"]["name"].startswith(f"{fabric}/")]
     return {
@@ -149,14 +149,14 @@ async def test_two_fabrics_share_a_manager_by_disjoint_offers(controller_world, 
         cluster.start()
         await cluster.make_fabric(offer={"devices": ["gpu-0"]})
         await cluster.make_fabric("other", offer={"devices": ["disk-0"]})
-        await until(lambda: shown(cluster, "fab"), lambda devices: devices == {"gpu-0": []})
-        await until(lambda: shown(cluster, "other"), lambda devices: devices == {"disk-0": []})
+        await until(lambda: read_taints(cluster, "fab"), lambda devices: devices == {"gpu-0": []})
+        await until(lambda: read_taints(cluster, "other"), lambda devices: devices == {"disk-0": []})
         await cluster.allocate("gpu-0")
         await cluster.allocate("disk-0", name="c2", pod="pod-2", pool="other/enc-1")
-        await cluster.attached("gpu-0")
-        await cluster.attached("disk-0", "c2")
-        assert await shown(cluster, "fab") == {"gpu-0": []}
-        assert await shown(cluster, "other") == {"disk-0": []}
+        await cluster.wait_until_attached("gpu-0")
+        await cluster.wait_until_attached("disk-0", "c2")
+        assert await read_taints(cluster, "fab") == {"gpu-0": []}
+        assert await read_taints(cluster, "other") == {"disk-0": []}
         fabric = await cluster.api.read(kinds.FABRIC, "fab", into=dict)
         status = fabric["status"]
         assert status["notOffered"] == status["devices"] - 1
@@ -172,18 +172,18 @@ async def test_a_claim_keeps_its_device_when_the_offer_shrinks_until_it_lets_go(
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        await until(lambda: shown(cluster, "fab"), lambda devices: "gpu-0" in devices)
+        await until(lambda: read_taints(cluster, "fab"), lambda devices: "gpu-0" in devices)
         await cluster.allocate("gpu-0")
-        await cluster.attached("gpu-0")
+        await cluster.wait_until_attached("gpu-0")
         await cluster.patch(kinds.FABRIC, "fab", {"spec": {"offer": {"devices": ["disk-0"]}}})
         await until(
-            lambda: shown(cluster, "fab"),
+            lambda: read_taints(cluster, "fab"),
             lambda devices: devices == {"gpu-0": ["not-offered"], "disk-0": []},
         )
         assert list(await cluster.attachments()) == ["fab.gpu-0"]
         await cluster.deallocate()
-        await cluster.released("fab.gpu-0")
-        await until(lambda: shown(cluster, "fab"), lambda devices: devices == {"disk-0": []})
+        await cluster.release_attachments("fab.gpu-0")
+        await until(lambda: read_taints(cluster, "fab"), lambda devices: devices == {"disk-0": []})
         await cluster.stop()
 
 
@@ -191,11 +191,11 @@ async def test_of_a_number_the_claims_devices_count_first(controller_world, unti
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        await until(lambda: shown(cluster, "fab"), lambda devices: SECOND in devices)
+        await until(lambda: read_taints(cluster, "fab"), lambda devices: SECOND in devices)
         await cluster.allocate(SECOND)
-        await cluster.attached(SECOND)
+        await cluster.wait_until_attached(SECOND)
         await cluster.patch(kinds.FABRIC, "fab", {"spec": {"offer": {"classes": ["gpu"], "maxPerModel": 1}}})
-        await until(lambda: shown(cluster, "fab"), lambda devices: devices == {SECOND: []})
+        await until(lambda: read_taints(cluster, "fab"), lambda devices: devices == {SECOND: []})
         await cluster.stop()
 
 
@@ -204,7 +204,7 @@ async def test_a_composite_of_a_device_beyond_the_offer_is_not_offered_and_says_
         cluster.start()
         pair = [{"name": "pair", "devices": ["disk-0", "gpu-0"]}]
         await cluster.make_fabric(offer={"classes": ["gpu"]}, composites=pair)
-        await until(lambda: shown(cluster, "fab"), lambda devices: devices == {SECOND: []})
+        await until(lambda: read_taints(cluster, "fab"), lambda devices: devices == {SECOND: []})
         degraded = await cluster.condition("Degraded", status="True")
         assert "composite pair is not offered: the fabric has no device disk-0" in degraded["message"]
         await cluster.stop()

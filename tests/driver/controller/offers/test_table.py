@@ -94,12 +94,12 @@ async def test_a_claim_gets_both_parts_or_none(controller_world, until):
         names = await until(published, lambda value: "bundle" in value)
         assert not names & {"gpu-0", "disk-0"}
         await cluster.allocate("bundle")
-        await cluster.attached("bundle")
+        await cluster.wait_until_attached("bundle")
         assert sorted(await cluster.attachments()) == ["fab.disk-0", "fab.gpu-0"]
         await cluster.deallocate()
         for part in ("fab.disk-0", "fab.gpu-0"):
-            await cluster.deleting(part)
-        await cluster.released("fab.disk-0", "fab.gpu-0")
+            await cluster.wait_until_deleting(part)
+        await cluster.release_attachments("fab.disk-0", "fab.gpu-0")
         await cluster.stop()
 '''
 

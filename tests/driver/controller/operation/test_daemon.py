@@ -49,11 +49,11 @@ class Page:
 async def come_and_go(cluster, until, device):
     """One claim's attach and detach."""
     await cluster.allocate(device)
-    await cluster.attached(device)
+    await cluster.wait_until_attached(device)
     await cluster.node_says(f"fab.{device}", "Visible")
     await cluster.deallocate()
-    await cluster.deleting(f"fab.{device}")
-    await cluster.released(f"fab.{device}")
+    await cluster.wait_until_deleting(f"fab.{device}")
+    await cluster.release_attachments(f"fab.{device}")
 
 
 async def test_the_numbers_tell_of_an_attach_a_detach_and_the_fabric(controller_world, until, tmp_path):
@@ -61,7 +61,7 @@ async def test_the_numbers_tell_of_an_attach_a_detach_and_the_fabric(controller_
     async with controller_world() as cluster:
         cluster.start(http=page.http)
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await come_and_go(cluster, until, "gpu-0")
         for line in (
             'attaches_total{result="Attached"} 1.0',
@@ -103,19 +103,19 @@ async def test_the_states_of_devices_follow_the_claims_the_fabric_and_the_fabric
         )
         cluster.start(http=page.http)
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await until(page.metrics, lambda text: states(text) == {"free": 2, "foreign": 1})
         await cluster.allocate("gpu-0")
         await until(page.metrics, lambda text: states(text) == {"free": 1, "foreign": 1, "attached": 1})
         await cluster.deallocate()
-        await cluster.deleting("fab.gpu-0")
+        await cluster.wait_until_deleting("fab.gpu-0")
         await maintenances.begin(cluster.api, devices=["GPU/1"])
         releasing = 'drawbar_controller_attachments{phase="Releasing"} 1.0'
         await until(
             page.metrics,
             lambda text: states(text) == {"tainted": 1, "foreign": 1, "attached": 1} and releasing in text,
         )
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(page.metrics, lambda text: text and 'fabric="fab"' not in text)
 
@@ -125,7 +125,7 @@ async def test_a_failure_is_counted_by_its_reason(controller_world, until, tmp_p
     async with controller_world(attachFails=[{"device": "gpu-0", "message": "no link"}]) as cluster:
         cluster.start(http=page.http)
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
         # The one when the claim got the failure, the other when the fabric's answer was taken up.
         for line in (
@@ -156,7 +156,7 @@ async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, unt
         _, readiness = await until(second.readiness, lambda readiness: readiness and readiness[0])
         assert readiness["role"] == "follower"
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         text = await until(second.metrics, bool)
         assert "drawbar_controller_leading 0.0" in text
         assert "drawbar_controller_attachments{" not in text
@@ -191,7 +191,7 @@ async def test_a_round_that_hangs_is_found_out(controller_world, until):
         measured.watchdog = readiness.Watchdog(lambda: now[0])
         await cluster.controller(measured)
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         await cluster.allocate("gpu-0")
 
         async def overdue():
@@ -253,7 +253,7 @@ async def leading_pod(controller_world, until, **fabric):
         try:
             await until(pod.page.readiness, lambda readiness: readiness and readiness[1]["role"] == "leader")
             await cluster.make_fabric()
-            await cluster.published()
+            await cluster.wait_for_slices()
             yield cluster, pod
         finally:
             with contextlib.suppress(ProcessLookupError):

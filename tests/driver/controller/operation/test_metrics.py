@@ -284,7 +284,7 @@ async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error
     assert "fab" not in counted.metrics.render().decode().replace("fabric", "")
 
 
-def published(*devices):
+def make_slice(*devices):
     pool = slices.Pool(name="fab/p", generation=1, resource_slice_count=1)
     entries = tuple(
         slices.Device(
@@ -304,7 +304,7 @@ def test_every_device_is_in_exactly_one_state():
     offered = gauges.offer(
         "d",
         [
-            published(
+            make_slice(
                 ("free",),
                 ("warned", ("fabric-health", "warning", "None")),
                 ("ours", ("node-unhealthy", "", "NoSchedule")),
@@ -345,7 +345,7 @@ def device(name, model="H100", device_class=contract.DeviceClass.GPU):
 
 
 def test_devices_are_counted_by_class_and_model():
-    offered = gauges.offer("d", [published(("g-0",), ("g-1",), ("n-0",))])
+    offered = gauges.offer("d", [make_slice(("g-0",), ("g-1",), ("n-0",))])
     listed = [
         device("g-0"),
         device("g-1"),

@@ -46,7 +46,7 @@ SOURCES = {
 }
 
 
-def made(source, words=WORDS):
+def make_cause(source, words=WORDS):
     """The cause, with all the words that it has a place for."""
     kind, facts = SOURCES[source]
     places = kind.__struct_fields__
@@ -68,7 +68,7 @@ def test_every_cause_is_one_of_these():
 @pytest.mark.parametrize("words", [WORDS, {}], ids=["known", "unknown"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(source, words):
-    taint = only(made(source, words))
+    taint = only(make_cause(source, words))
     assert taint.description.count(". ") == 0
     assert taint.description.endswith(".")
     assert "; lifted " in taint.description or "; it is withdrawn when " in taint.description
@@ -79,14 +79,14 @@ def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(source
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_others_say_is_cut_to_whole_characters(source):
     long = "ä" * 9000
-    taint = only(made(source, dict.fromkeys(("node", "host", "message"), long)), fabric=long)
+    taint = only(make_cause(source, dict.fromkeys(("node", "host", "message"), long)), fabric=long)
     assert len(taint.description.encode()) <= 1024
     assert all(len(str(value).encode()) <= 256 for value in taint.data.values())
     assert "�" not in taint.description
 
 
 def test_a_failed_attach_names_who_noticed_how_often_and_for_how_long():
-    assert only(made("attach-failed")).data == {
+    assert only(make_cause("attach-failed")).data == {
         "source": "controller",
         "node": "node-1",
         "reason": "LinkDown",
@@ -99,7 +99,7 @@ def test_a_failed_attach_names_who_noticed_how_often_and_for_how_long():
 
 
 def test_a_finding_names_the_node_and_what_it_found():
-    reports = only(made("nvme-not-live=resetting"))
+    reports = only(make_cause("nvme-not-live=resetting"))
     assert reports.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
     assert reports.data == {
         "source": "node",
@@ -111,7 +111,7 @@ def test_a_finding_names_the_node_and_what_it_found():
 
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(form):
-    informs, acts = only(made("fabric-health=warning")), only(made("maintenance"))
+    informs, acts = only(make_cause("fabric-health=warning")), only(make_cause("maintenance"))
     shown = slices.Device(name="a", taints=(acts, informs))
     for supported, expected in ((True, {acts.key, informs.key}), (False, {acts.key})):
         content = encoding.encode(form, [shown], (), informs=supported)
@@ -120,19 +120,19 @@ def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(
 
 
 def test_a_failure_that_is_over_keeps_what_was_said_of_it():
-    reports = only(made("attach-failed"))
+    reports = only(make_cause("attach-failed"))
     assert only(old=(reports,)) == reports
 
 
 def test_only_what_evicts_has_a_rate():
-    rates = {name: only(made(name)).evictions_per_second for name in SOURCES}
+    rates = {name: only(make_cause(name)).evictions_per_second for name in SOURCES}
     assert {name for name, rate in rates.items() if rate} == {"device-lost", "device-lost-by-the-fabric"}
 
 
 @pytest.mark.parametrize("details", [(), ("data",), encoding.DETAILS])
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 def test_only_the_details_that_are_kept_are_sent(form, details):
-    shown = slices.Device(name="a", taints=(only(made("device-lost")),))
+    shown = slices.Device(name="a", taints=(only(make_cause("device-lost")),))
     content = encoding.encode(form, [shown], details)
     (sent,) = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
     given = {
@@ -149,7 +149,7 @@ def test_only_the_details_that_are_kept_are_sent(form, details):
 def test_what_is_said_already_is_not_written_again(form, details):
     facts = {
         "ours": {"a"},
-        "reported": {"a": (made("device-lost"), made("attach-failed"))},
+        "reported": {"a": (make_cause("device-lost"), make_cause("attach-failed"))},
         "form": form,
         "details": details,
         "evictions_per_second": 5,
@@ -162,7 +162,7 @@ def test_what_is_said_already_is_not_written_again(form, details):
     assert desired.plan(make_fabric_state(listed, **facts, published=stored), NOW + HOUR) == ()
 
 
-def explained(attachments_, *listed, published=(), overdue=(), failures=None):
+def explain_taints(attachments_, *listed, published=(), overdue=(), failures=None):
     """The explanation of each taint by the device's name, as the plan of the pools has it."""
     fabric = make_fabric_state().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
@@ -183,7 +183,7 @@ def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     return taints_by_device, tuple(action.slice for action in actions)
 
 
-def listed(name, host=""):
+def make_device(name, host=""):
     return device(name, "", connection=contract.Connection(host_id=host) if host else None)
 
 
@@ -193,8 +193,8 @@ def test_what_an_attachment_does_not_say_comes_from_the_listing_and_from_what_fa
     by_hand = scenes.attachment(fabric="f", device="a", node_name="node-1", claim=None)
     failed = scenes.attachment(fabric="f", device="b", node_name="node-1", claim=claim, error=error)
     late = scenes.attachment(fabric="f", device="c", node_name="node-1", claim=claim)
-    devices = (listed("a", "h9"), listed("b"), listed("c"), listed("d"))
-    explanations, _ = explained([by_hand, failed, late], *devices, overdue={"c", "d"}, failures={"b": 3})
+    devices = (make_device("a", "h9"), make_device("b"), make_device("c"), make_device("d"))
+    explanations, _ = explain_taints([by_hand, failed, late], *devices, overdue={"c", "d"}, failures={"b": 3})
     assert explanations["a"]["in-use"].data == {"source": "operator", "node": "node-1", "host": "h9"}
     assert explanations["b"]["attach-failed"].data["failures"] == 3
     assert explanations["b"]["attach-failed"].data["message"] == "port down"
@@ -205,13 +205,13 @@ def test_what_an_attachment_does_not_say_comes_from_the_listing_and_from_what_fa
 def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
     claim = attachments.ClaimReference(namespace="default", name="c1", uid="u")
     owned = scenes.attachment(fabric="f", device="a", node_name="node-1", claim=claim)
-    _, published = explained([owned], listed("a"), listed("b"))
-    explanations, _ = explained([owned], listed("b"), published=published)
+    _, published = explain_taints([owned], make_device("a"), make_device("b"))
+    explanations, _ = explain_taints([owned], make_device("b"), published=published)
     assert explanations["a"]["device-lost"].description.startswith("Its fabric manager no longer lists it")
     assert explanations["a"]["device-lost"].data == {"source": "fabric", "node": "node-1"}
     facts = {"reported": {"a": (causes.Lost(node="node-1", message="link is down"),)}, "ours": {"a"}}
     (action,) = desired.plan(
-        make_fabric_state(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW
+        make_fabric_state(make_device("b"), published=published, details=encoding.DETAILS, **facts), NOW
     )
     taints = next(device.taints for device in action.slice.spec.devices if device.name == "a")
     assert [taint.data for taint in taints] == [{"source": "fabric", "node": "node-1"}]
@@ -235,13 +235,13 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
         await until(cluster.slices, lambda value: len(value) == slices_of_pool)
         cluster.server.writes.clear()
         await cluster.allocate("gpu-0", name="c1", pod="c1")
-        await cluster.attached("gpu-0", "c1")
+        await cluster.wait_until_attached("gpu-0", "c1")
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE, status="False", reason="DeviceLost")
         # Else one write may tell of this and of the next.
         await until(lambda: by_key(cluster, "gpu-0"), lambda taints: "device-lost" in taints)
         await cluster.allocate("disk-0", name="c2", pod="c2")
-        await cluster.failed("disk-0", "c2")
+        await cluster.wait_until_failed("disk-0", "c2")
         await maintenances.begin(cluster.api, devices=["GPU/1"])
         (other,) = {
             device["name"] for spec in await cluster.slices() for device in spec.get("devices", ())

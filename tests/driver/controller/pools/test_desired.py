@@ -240,13 +240,13 @@ def test_any_id_becomes_a_dns_label(text):
 DUO = {"wanted": (fabrics.Composite(name="duo", devices=("a", "b")),)}
 
 
-def offered(actions):
+def list_offered(actions):
     return [device.name for action in actions for device in action.slice.spec.devices]
 
 
 def test_a_composite_is_published_as_one_device_in_place_of_its_members():
     (action,) = desired.plan(make_fabric_state(device("a"), device("b"), device("c"), **DUO), NOW)
-    assert offered([action]) == ["c", "duo"]
+    assert list_offered([action]) == ["c", "duo"]
 
 
 def test_a_composite_has_the_taints_of_its_members():
@@ -263,14 +263,14 @@ def test_a_member_that_a_claim_was_given_alone_stays_and_its_composite_is_not_of
     changed = desired.plan(
         make_fabric_state(device("a"), device("b"), device("c"), ours=["a"], published=before, **DUO), NOW
     )
-    assert offered(changed) == ["a", "c"]
+    assert list_offered(changed) == ["a", "c"]
     changed = desired.plan(
         make_fabric_state(
             device("a"), device("b"), device("c"), claimed={"a": "f/e"}, published=before, **DUO
         ),
         NOW,
     )
-    assert offered(changed) == ["a", "c"]
+    assert list_offered(changed) == ["a", "c"]
 
 
 def test_a_held_composite_that_lacks_a_member_stays_published_as_lost():
@@ -286,7 +286,7 @@ def test_a_member_that_was_offered_alone_is_withdrawn_while_its_composite_is_att
     (action,) = desired.plan(
         make_fabric_state(device("a"), device("b"), device("c"), published=before, **held, **DUO), NOW
     )
-    assert offered([action]) == ["c", "duo"]
+    assert list_offered([action]) == ["c", "duo"]
 
 
 def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not_offered_alone():
@@ -325,7 +325,7 @@ def test_a_rule_is_published_as_composites_that_name_their_members():
     (action,) = desired.plan(make_fabric_state(device("a"), device("b"), device("c"), **PAIRS), NOW)
     name = names.composite("pair", ("a", "b"))
     assert members_of(action) == {name: ("a", "b")}
-    assert offered([action]) == [name]
+    assert list_offered([action]) == [name]
 
 
 def test_what_is_published_tells_a_controller_that_begins_which_devices_are_together():
@@ -355,7 +355,7 @@ def test_a_held_composite_of_a_rule_that_is_no_more_stays_published_with_its_mem
         make_fabric_state(device("a"), device("b"), device("c"), published=before, **held), NOW
     )
     assert members_of(action) == {BC: ("b", "c")}
-    assert offered([action]) == ["a", BC]
+    assert list_offered([action]) == ["a", BC]
 
 
 def test_a_composite_of_a_rule_stays_published_while_one_doubtful_listing_lacks_a_member():
@@ -378,10 +378,10 @@ def test_a_fabric_that_goes_makes_no_composites():
 
 def test_places_are_offered_alone_whatever_a_rule_says():
     (action,) = desired.plan(make_fabric_state(device("a"), device("b"), chooses=True, **PAIRS), NOW)
-    assert offered([action]) == ["a", "b"]
+    assert list_offered([action]) == ["a", "b"]
 
 
-def limited(slices_max, *enclosures, before=()):
+def plan_limited(slices_max, *enclosures, before=()):
     listed = [device(f"d-{name}", name) for name in enclosures]
     standing = publish_slices(*(device(f"d-{name}", name) for name in before))
     limits = fabrics.Limits(slices=slices_max)
@@ -389,13 +389,13 @@ def limited(slices_max, *enclosures, before=()):
 
 
 def test_pools_beyond_the_limit_of_slices_are_withheld_and_reported():
-    *writes, beyond = limited(2, "a", "b", "c", "d")
+    *writes, beyond = plan_limited(2, "a", "b", "c", "d")
     assert [action.slice.spec.pool.name for action in writes] == ["f/a", "f/b"]
     assert beyond == desired.Withheld(pools=("f/c", "f/d"), devices=2)
 
 
 def test_what_is_published_goes_before_what_is_new_under_a_limit():
-    (beyond,) = limited(1, "a", "z", before=("z",))
+    (beyond,) = plan_limited(1, "a", "z", before=("z",))
     assert beyond == desired.Withheld(pools=("f/a",), devices=1)
 
 
@@ -410,7 +410,7 @@ def test_a_device_that_moves_beyond_the_limit_stays_where_it_is_published():
 
 
 def test_a_limit_that_is_lowered_withdraws_nothing():
-    assert limited(1, "a", "b", before=("a", "b")) == ()
+    assert plan_limited(1, "a", "b", before=("a", "b")) == ()
 
 
 @given(
@@ -421,7 +421,7 @@ def test_a_limit_that_is_lowered_withdraws_nothing():
 def test_there_are_never_more_slices_than_the_limit_after_any_write(first, second, most):
     standing = {}
     for enclosures in (first, second, second):
-        for action in limited(most, *enclosures, before=[name.removeprefix("f/") for name in standing]):
+        for action in plan_limited(most, *enclosures, before=[name.removeprefix("f/") for name in standing]):
             match action:
                 case pool_writes.Create():
                     standing[action.slice.spec.pool.name] = action

@@ -83,7 +83,7 @@ def test_a_text_is_measured_in_bytes_as_the_api_server_measures_it():
     assert "model" not in attributes_of(model="é" * 33)
 
 
-def described():
+def describe_fabric():
     every = {"usual": USUAL} | {name: USUAL | changes for name, (changes, _) in OTHERS.items()}
     return {
         "hosts": [{"id": "host-1", "name": "node-1", "ports": len(every)}],
@@ -103,7 +103,7 @@ async def pod_with(cluster, name, device_class, **request):
     await cluster.pod(name, name)
 
 
-async def given(api):
+async def list_allocated(api):
     """By claim the names of the devices that it was given."""
     listing = await api.list_all(kinds.CLAIM, into=dict, namespace="default")
     return {
@@ -117,12 +117,12 @@ async def given(api):
 async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
     controller_world, until, profile
 ):
-    async with controller_world(profile, **described()) as cluster, asyncio.timeout(120):
+    async with controller_world(profile, **describe_fabric()) as cluster, asyncio.timeout(120):
         connection = config.from_kubeconfig(cluster.path / "admin")
         await device_class(cluster, "any", f'{OWN}["class"] == "gpu"')
         cluster.start()
         await cluster.make_fabric()
-        await cluster.published()
+        await cluster.wait_for_slices()
         # No kubelet is there to say that the node is ready.
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         await cluster.set_status(kinds.NODE, "node-1", ready)
@@ -132,16 +132,16 @@ async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
             await pod_with(cluster, f"class-{name}", f"{name}-gpu")
         async with scheduler.serving(connection, scheduler.Settings(backoff_first_seconds=0.05)):
             expected = {f"class-{name}": [name] for name in OTHERS}
-            await until(lambda: given(cluster.api), lambda value: len(value) == len(expected))
-            assert await given(cluster.api) == expected
+            await until(lambda: list_allocated(cluster.api), lambda value: len(value) == len(expected))
+            assert await list_allocated(cluster.api) == expected
             # Only the usual one is left, and the request's own selector decides whether it fits.
             too_much = f'{MEMORY}.isGreaterThan(quantity("80Gi"))'
             fits = f'{CAPABLE}.major() == 9 && {MEMORY}.compareTo(quantity("80Gi")) == 0'
             for name, expression in (("greedy", too_much), ("modest", fits)):
                 selectors = [{"cel": {"expression": expression}}]
                 await pod_with(cluster, name, "any", selectors=selectors)
-            await until(lambda: given(cluster.api), lambda value: "modest" in value)
-            assert await given(cluster.api) == expected | {"modest": ["usual"]}
+            await until(lambda: list_allocated(cluster.api), lambda value: "modest" in value)
+            assert await list_allocated(cluster.api) == expected | {"modest": ["usual"]}
 
 
 def given_by_adapter(count, domain="example.com"):

@@ -42,7 +42,7 @@ def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():
     )
 
 
-def published(*before, unhealthy=frozenset()):
+def publish_slices(*before, unhealthy=frozenset()):
     """The taints of the pool's only device, and whether anything was written for them."""
     hanging = contract.Connection(host_id="h1")
     listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU, enclosure="e", connection=hanging)
@@ -51,12 +51,12 @@ def published(*before, unhealthy=frozenset()):
 
 
 def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_no_pod():
-    (healthy,) = published()
+    (healthy,) = publish_slices()
     (device,) = healthy.spec.devices
     assert device.taints == ()
-    (ill,) = published(healthy, unhealthy=frozenset({"a"}))
+    (ill,) = publish_slices(healthy, unhealthy=frozenset({"a"}))
     (taint,) = ill.spec.devices[0].taints
     assert (taint.key, taint.effect) == (KEY, "NoSchedule")
-    assert published(ill, unhealthy=frozenset({"a"})) == []
-    (well,) = published(ill)
+    assert publish_slices(ill, unhealthy=frozenset({"a"})) == []
+    (well,) = publish_slices(ill)
     assert well.spec.devices[0].taints == ()

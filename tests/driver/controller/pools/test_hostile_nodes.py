@@ -71,7 +71,7 @@ def hostile(draw, **spec):
     return scenes.attachment(status=status, deleting=draw(st.booleans()), **fields)
 
 
-def wanted(attached, form, listed=DEVICES):
+def plan_slices(attached, form, listed=DEVICES):
     """Return the slices of the Fabric, by name."""
     base = make_fabric_state(*listed, form=form)
     seen = fabric_state.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
@@ -99,7 +99,7 @@ def problems(wanted_slices):
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 @given(attachment=hostile())
 def test_whatever_a_node_writes_changes_no_other_device_and_the_api_server_takes_it(form, attachment):
-    before, after = wanted([], form), wanted([attachment], form)
+    before, after = plan_slices([], form), plan_slices([attachment], form)
     assert problems(after) == []
     assert before.keys() == after.keys()
     for name in OTHERS:
@@ -140,7 +140,7 @@ SHARE = attachments.Share(device="b", device_id="b", share_id="s", memory_bytes=
 def test_what_a_node_reports_of_a_share_that_it_has_is_nothing_against_the_other_shares(form, attachment):
     if not attachment.holds(attachments.ATTACHED):
         return
-    assert of_device(wanted([attachment], form), "b")[1] == ()
+    assert of_device(plan_slices([attachment], form), "b")[1] == ()
 
 
 def test_a_node_with_many_findings_leaves_the_others_room_for_their_taints():
@@ -163,5 +163,5 @@ def test_a_node_with_many_findings_leaves_the_others_room_for_their_taints():
             ("d19", (attachments.NodeFinding(name="ill", effect=encoding.NO_SCHEDULE),)),
         )
     ]
-    published = wanted(attached, encoding.Encoding.TAINT_SLICE, listed)
+    published = plan_slices(attached, encoding.Encoding.TAINT_SLICE, listed)
     assert [taint.key for taint in of_device(published, "d19")[1]] == ["drawbar.dev/ill"]

@@ -24,13 +24,13 @@ def pool(free, *, step=GIB, is_pool=True, **changes):
     )
 
 
-def published(*devices, made=0, shares=True, **changes):
+def publish_devices(*devices, made=0, shares=True, **changes):
     facts = pools.make_fabric_state(*devices, made={"pool-0": made}, shares=shares, **changes)
     return [device for action in desired.plan(facts, NOW) for device in action.slice.spec.devices]
 
 
 def test_a_pool_is_offered_by_capacity_in_a_class_of_its_own():
-    (device,) = published(pool(8 * GIB))
+    (device,) = publish_devices(pool(8 * GIB))
     assert device.allow_multiple_allocations is True
     assert device.attributes["class"].string == "cxl-memory-pool"
     memory = device.capacity["memory"]
@@ -59,12 +59,12 @@ def test_a_pool_is_offered_by_capacity_in_a_class_of_its_own():
     ],
 )
 def test_what_claims_of_this_cluster_have_counts_as_offered(free, made, value):
-    (device,) = published(pool(free), made=made)
+    (device,) = publish_devices(pool(free), made=made)
     assert device.capacity["memory"].value == value
 
 
 def test_the_last_step_is_a_range_of_one_value():
-    (device,) = published(pool(GIB))
+    (device,) = publish_devices(pool(GIB))
     allowed = device.capacity["memory"].request_policy.valid_range
     assert (allowed.min, allowed.max, allowed.step) == ("1Gi", "1Gi", None)
 
@@ -79,14 +79,14 @@ def test_the_last_step_is_a_range_of_one_value():
     ids=["no room", "the API server has no shares", "nor had it when shares were given"],
 )
 def test_a_pool_of_which_nothing_can_be_taken_is_not_offered_and_never_as_a_whole(device, changes):
-    assert published(device, **changes) == []
+    assert publish_devices(device, **changes) == []
 
 
 def test_a_slice_that_a_cluster_has_made_is_not_offered_by_itself():
     made = {"device_class": contract.DeviceClass.CXL_MEMORY, "memory_bytes": GIB}
     marked = contract.Device(id="s1", slice_of=contract.Slice(origin_id="pool-0", mark="drawbar/x/y"), **made)
     by_hand = contract.Device(id="s2", slice_of=contract.Slice(origin_id="pool-0"), **made)
-    assert [device.name for device in published(marked, by_hand)] == ["s2"]
+    assert [device.name for device in publish_devices(marked, by_hand)] == ["s2"]
 
 
 def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_not():
@@ -98,11 +98,11 @@ def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_
     facts = pools.make_fabric_state(pool(8 * GIB)).facts
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
 
-    def reported(attachment):
+    def find_causes(attachment):
         return fabric_state.observe("drawbar.dev", facts, [attachment], (), kept, date=pools.NOW).reported
 
-    assert [type(cause) for cause in reported(failed)["pool-0"]] == [causes.AttachFailed]
-    assert "pool-0" not in reported(ill)
+    assert [type(cause) for cause in find_causes(failed)["pool-0"]] == [causes.AttachFailed]
+    assert "pool-0" not in find_causes(ill)
 
 
 def test_a_share_that_its_node_cannot_use_counts_against_its_host_and_taints_no_pool():

@@ -38,7 +38,7 @@ class Rounds(readiness.Watchdog):
         return super().watching(what, **limits)
 
 
-def nothing(*_):
+def ignore_change(*_):
     """Ignore the change."""
 
 
@@ -59,7 +59,7 @@ async def resyncs(loop, path):
             }
             await api.create(kinds.FABRIC, body, into=dict)
         mirrors = {
-            name: mirror.Mirror(api, kind, into=into, changed=nothing)
+            name: mirror.Mirror(api, kind, into=into, changed=ignore_change)
             for name, kind, into in (
                 ("fabrics", kinds.FABRIC, fabrics.Fabric),
                 ("attachments", kinds.ATTACHMENT, attachments.DeviceAttachment),

@@ -24,7 +24,7 @@ HANGING = contract.Connection(host_id="h")
 TAINT_SLICE = encoding.Encoding.TAINT_SLICE
 
 
-def finding(name, *, value="", effect="NoSchedule"):
+def make_finding(name, *, value="", effect="NoSchedule"):
     return causes.Finding(name=name, value=value, effect=effect, message="seen")
 
 
@@ -53,7 +53,7 @@ def marks(slices_, name="a"):
         *(
             (
                 device("a"),
-                {"findings": {"a": (finding("link-narrow", value="x4-of-x16", effect=effect),)}},
+                {"findings": {"a": (make_finding("link-narrow", value="x4-of-x16", effect=effect),)}},
                 ("link-narrow", "x4-of-x16", effect),
             )
             for effect in ("None", "NoSchedule", "NoExecute")
@@ -75,7 +75,7 @@ def test_each_source_marks_the_device_and_lifts_its_mark(form, listed, changes, 
 
 
 def test_each_finding_of_a_node_is_a_taint_in_place_of_the_one_that_only_says_unhealthy():
-    findings = (finding("nvme-dead", value="dead"), finding("link-slow", effect="None"))
+    findings = (make_finding("nvme-dead", value="dead"), make_finding("link-slow", effect="None"))
     marked = update_slices(
         publish_slices(device("a")), device("a"), unhealthy=frozenset({"a"}), findings={"a": findings}
     )
@@ -97,9 +97,9 @@ def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_
         "not-offered",
         "wear-limited",
     )
-    posing = tuple(finding(name) for name in (*keys, "fabric-unreachable"))
+    posing = tuple(make_finding(name) for name in (*keys, "fabric-unreachable"))
     assert marks(update_slices(publish_slices(device("a")), device("a"), findings={"a": posing})) == []
-    lost = {"a": (finding("device-lost", effect="NoExecute"),)}
+    lost = {"a": (make_finding("device-lost", effect="NoExecute"),)}
     marked = update_slices(publish_slices(device("a")), device("a"), findings=lost)
     assert marks(marked) == [("device-lost", "", "NoExecute")]
     ours = frozenset({"a"})

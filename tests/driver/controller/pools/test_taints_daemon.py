@@ -14,7 +14,7 @@ LABEL = "fabric.drawbar.dev/fab"
 async def in_use(cluster, until, device, claim="c1", **where):
     """The device is attached for a claim, and the node reports it visible."""
     await cluster.allocate(device, name=claim, pod=claim, **where)
-    await cluster.attached(device, claim)
+    await cluster.wait_until_attached(device, claim)
     await cluster.node_says(f"fab.{device}", attachments.VISIBLE)
 
 
@@ -60,7 +60,7 @@ async def test_a_device_that_its_node_lost_is_marked_no_execute_until_its_claim_
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE, status="False", reason="DeviceLost")
         assert ("device-lost", "", "NoExecute") in await until(lambda: cluster.marks("gpu-0"), bool)
         await cluster.deallocate()
-        await cluster.released("fab.gpu-0")
+        await cluster.release_attachments("fab.gpu-0")
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
@@ -72,12 +72,12 @@ async def test_two_devices_that_fail_on_one_node_for_one_namespace_are_free_and_
         await until(lambda: cluster.labels("node-1"), lambda value: LABEL in value)
         for device in ("gpu-0", "disk-0"):
             await cluster.allocate(device, name=f"c-{device}", pod=device)
-            await cluster.failed(device, f"c-{device}")
+            await cluster.wait_until_failed(device, f"c-{device}")
         condition = await cluster.condition("Degraded", status="True")
         assert "host-node-1 may be at fault" in condition["message"]
         for device in ("gpu-0", "disk-0"):
             await cluster.deallocate(f"c-{device}")
-        await cluster.released("fab.gpu-0", "fab.disk-0")
+        await cluster.release_attachments("fab.gpu-0", "fab.disk-0")
         for device in ("gpu-0", "disk-0"):
             await until(lambda name=device: cluster.marks(name), lambda taints: taints == [])
         assert LABEL in await cluster.labels("node-1")
@@ -92,14 +92,14 @@ async def test_two_devices_that_fail_on_one_node_for_two_namespaces_cost_the_nod
         for device in ("gpu-0", "disk-0"):
             await cluster.create(kinds.NAMESPACE, f"ns-{device}")
             await cluster.allocate(device, name=f"c-{device}", pod=device, namespace=f"ns-{device}")
-            await cluster.failed(device, f"c-{device}")
+            await cluster.wait_until_failed(device, f"c-{device}")
         await until(lambda: cluster.labels("node-1"), lambda value: LABEL not in value)
         assert LABEL in await cluster.labels("node-2")
         condition = await cluster.condition("Degraded", status="True")
         assert "host-node-1 is avoided" in condition["message"]
         for device in ("gpu-0", "disk-0"):
             await cluster.deallocate(f"c-{device}")
-        await cluster.released("fab.gpu-0", "fab.disk-0")
+        await cluster.release_attachments("fab.gpu-0", "fab.disk-0")
         for device in ("gpu-0", "disk-0"):
             await until(lambda name=device: cluster.marks(name), lambda taints: taints == [])
 
@@ -111,11 +111,11 @@ async def test_a_failed_attach_is_marked_in_the_form_that_the_api_server_takes(
     async with controller_world(profile, attachFails=[{"device": "gpu-0"}]) as cluster:
         cluster.start()
         await cluster.make_fabric()
-        before = await cluster.published()
+        before = await cluster.wait_for_slices()
         slices_of_pool = 2 if profile == "kep-5055" else 1
         await until(cluster.slices, lambda value: len(value) == slices_of_pool)
         await cluster.allocate("gpu-0")
-        await cluster.failed("gpu-0")
+        await cluster.wait_until_failed("gpu-0")
         specs = await cluster.slices()
         assert await cluster.marks("gpu-0") == [("attach-failed", "FabricError", "NoSchedule")]
         assert {spec["pool"]["resourceSliceCount"] for spec in specs} == {slices_of_pool}

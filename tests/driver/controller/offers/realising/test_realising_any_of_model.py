@@ -37,7 +37,7 @@ def chooser(controller_world):
         async with controller_world(**form | changes) as cluster:
             cluster.start(leader_election=False)
             await cluster.make_fabric()
-            await cluster.published()
+            await cluster.wait_for_slices()
             yield cluster
 
     return running
@@ -78,7 +78,7 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
         assert "serial" not in attributes
         first = await place(cluster, 1)
         await cluster.allocate(first)
-        await cluster.attached(first)
+        await cluster.wait_until_attached(first)
         assert connections(cluster) == {"disk-3": "host-node-1"}, "the fabric gave its last disk"
         assert (await entry(cluster))["data"] == {"deviceID": "disk-3", "serialNumber": "SN3"}
         recorded = await until(
@@ -91,8 +91,8 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
         assert await place_names(cluster) == [1, 2, 3]
         assert (await cluster.slices())[0]["devices"][0]["attributes"] == attributes
         await cluster.deallocate()
-        await cluster.deleting(f"fab.{first}")
-        await cluster.released(f"fab.{first}")
+        await cluster.wait_until_deleting(f"fab.{first}")
+        await cluster.release_attachments(f"fab.{first}")
         assert connections(cluster) == {}
         assert await place_names(cluster) == [1, 2, 3]
         assert cluster.calls("detach") == ["disk-3"]
@@ -102,7 +102,7 @@ async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
     async with chooser() as cluster:
         second = await place(cluster, 2)
         await cluster.allocate(second)
-        await cluster.attached(second)
+        await cluster.wait_until_attached(second)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
         await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
         await cluster.fabric.console.surprise_detach("disk-1")
@@ -114,12 +114,12 @@ async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers
     async with chooser() as cluster:
         third = await place(cluster, 3)
         await cluster.allocate(third)
-        await cluster.attached(third)
+        await cluster.wait_until_attached(third)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
         await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 3])
         await cluster.deallocate()
-        await cluster.deleting(f"fab.{third}")
-        await cluster.released(f"fab.{third}")
+        await cluster.wait_until_deleting(f"fab.{third}")
+        await cluster.release_attachments(f"fab.{third}")
         await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
 
 
@@ -127,7 +127,7 @@ async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
     async with chooser() as cluster:
         second = await place(cluster, 2)
         await cluster.allocate(second)
-        await cluster.attached(second)
+        await cluster.wait_until_attached(second)
         cluster.fabric.console.set_health("disk-3", contract.Health.CRITICAL)
         marks = await until(lambda: cluster.marks(second), bool)
         assert marks == [("fabric-health", "critical", "NoSchedule")]
@@ -141,13 +141,13 @@ async def test_a_controller_that_ends_during_an_attach_attaches_no_second_device
     async with chooser(attachSeconds=0.5) as cluster:
         first = await place(cluster, 1)
         await cluster.allocate(first)
-        await cluster.called("attach")
+        await cluster.wait_until_called("attach")
         await cluster.stop()
         await until(lambda: asyncio.sleep(0, connections(cluster)), bool)
         if forgets:
             await cluster.fabric.console.forget_operations()
         cluster.start(leader_election=False)
-        await cluster.attached(first)
+        await cluster.wait_until_attached(first)
         assert connections(cluster) == {"disk-3": "host-node-1"}
         assert cluster.calls("attach") == ["disk-3"]
         assert (await entry(cluster))["data"]["serialNumber"] == "SN3"
@@ -158,7 +158,7 @@ async def test_a_lost_answer_attaches_no_second_device(chooser):
     async with chooser(faults=lost) as cluster:
         first = await place(cluster, 1)
         await cluster.allocate(first)
-        await cluster.attached(first)
+        await cluster.wait_until_attached(first)
         assert cluster.calls("attach") == ["disk-3"]
 
 
@@ -166,15 +166,15 @@ async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came
     async with chooser() as cluster:
         second = await place(cluster, 2)
         await cluster.allocate(second)
-        await cluster.attached(second)
+        await cluster.wait_until_attached(second)
         await until(cluster.attachments, lambda read: "device" in read[f"fab.{second}"].get("status", {}))
         await cluster.stop()
         await cluster.fabric.console.forget_operations()
         await cluster.deallocate()
         cluster.start(leader_election=False)
-        await cluster.deleting(f"fab.{second}")
+        await cluster.wait_until_deleting(f"fab.{second}")
         assert await place_names(cluster) == [1, 2, 3]
-        await cluster.released(f"fab.{second}")
+        await cluster.release_attachments(f"fab.{second}")
         assert connections(cluster) == {}
         assert cluster.calls("attach") == ["disk-3"]
 
@@ -184,8 +184,8 @@ async def test_two_claims_on_one_node_get_two_devices(chooser):
         first, second = await place(cluster, 1), await place(cluster, 2)
         await cluster.allocate(first)
         await cluster.allocate(second, name="c2")
-        await cluster.attached(first)
-        await cluster.attached(second, "c2")
+        await cluster.wait_until_attached(first)
+        await cluster.wait_until_attached(second, "c2")
         assert sorted(connections(cluster)) == ["disk-2", "disk-3"]
         serials = {(await entry(cluster, claim))["data"]["serialNumber"] for claim in ("c1", "c2")}
         assert serials == {"SN2", "SN3"}
@@ -196,7 +196,7 @@ async def test_a_claim_fails_where_the_fabric_has_no_device_left(chooser):
     async with chooser(faults=none) as cluster:
         first = await place(cluster, 1)
         await cluster.allocate(first)
-        assert (await cluster.failed(first))[first]["attach-failed"] == "DeviceGone"
+        assert (await cluster.wait_until_failed(first))[first]["attach-failed"] == "DeviceGone"
 
 
 # --- fabrics that show no request ids, at the adapter ---
@@ -229,7 +229,7 @@ async def rack():
     """`await rack(marks=True)`: a fabric with three disks, the places before it, and what holds them."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def made(*, marks=True, lost=0, carved=False):
+        async def make_rack(*, marks=True, lost=0, carved=False):
             described = configuration.Configuration(
                 hosts=(configuration.HostSpec(id="h1", ports=4),),
                 enclosures=(
@@ -253,12 +253,12 @@ async def rack():
             )
             fabric = await stack.enter_async_context(Anonymous.running(described))
             holds = []
-            return fabric, holds, restarted(fabric, holds, marks=marks)
+            return fabric, holds, restart_adapter(fabric, holds, marks=marks)
 
-        yield made
+        yield make_rack
 
 
-def restarted(fabric, holds, *, marks=True):
+def restart_adapter(fabric, holds, *, marks=True):
     """Return the adapter as a process has it that has just begun."""
     return any_of_model.AnyOfModel(
         fabric,
@@ -275,17 +275,17 @@ def hold(adapter, holds, *more):
     adapter.update_holdings(holdings.Holdings.from_parts(holds), arranges=False)
 
 
-def held(name, uid):
+def make_holding(name, uid):
     return holdings.Holding(name=name, uid=uid, model="m", host_id="h1")
 
 
-def wanted(hold, attempt=1):
+def make_attach_request(hold, attempt=1):
     return contract.AttachRequest(
         request_id=f"{hold.uid}-a{attempt}", device_id=hold.name, host_id="h1", mark=MARK
     )
 
 
-def connected(fabric):
+def list_connected(fabric):
     return sorted(device.id for device in fabric._world.stock.devices() if device.connection is not None)
 
 
@@ -293,41 +293,41 @@ def connected(fabric):
 async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rack, marks):
     fabric, holds, adapter = await rack(marks=marks, lost=1)
     await adapter.devices()
-    hold(adapter, holds, held("m-2", "u1"))
+    hold(adapter, holds, make_holding("m-2", "u1"))
     with pytest.raises(errors.Unavailable):
-        await adapter.attach(wanted(holds[0]))
+        await adapter.attach(make_attach_request(holds[0]))
     await fabric.console.forget_operations()
-    again = restarted(fabric, holds, marks=marks)
+    again = restart_adapter(fabric, holds, marks=marks)
     await again.devices()
-    operation = await again.attach(wanted(holds[0]))
+    operation = await again.attach(make_attach_request(holds[0]))
     assert operation.succeeded
     assert operation.device.id == "m-2"
     assert again.contents["m-2"].id == "d3"
-    assert connected(fabric) == ["d3"]
+    assert list_connected(fabric) == ["d3"]
     await again.detach(
         contract.DetachRequest(request_id="u1-d1", device_id="m-2", host_id="h1", host_prepared=True)
     )
-    assert connected(fabric) == []
+    assert list_connected(fabric) == []
 
 
 async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    hold(adapter, holds, held("m-1", "u1"))
+    hold(adapter, holds, make_holding("m-1", "u1"))
     with pytest.raises(errors.Unavailable):
-        await adapter.attach(wanted(holds[0]))
-    assert (await adapter.attach(wanted(holds[0], attempt=2))).succeeded
-    assert connected(fabric) == ["d3"]
+        await adapter.attach(make_attach_request(holds[0]))
+    assert (await adapter.attach(make_attach_request(holds[0], attempt=2))).succeeded
+    assert list_connected(fabric) == ["d3"]
 
 
 async def test_what_another_request_has_connected_is_not_adopted(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    hold(adapter, holds, held("m-1", "u1"), held("m-2", "u2"))
+    hold(adapter, holds, make_holding("m-1", "u1"), make_holding("m-2", "u2"))
     with pytest.raises(errors.Unavailable):
-        await adapter.attach(wanted(holds[0]))
-    await adapter.attach(wanted(holds[1]))
-    assert connected(fabric) == ["d2", "d3"]
+        await adapter.attach(make_attach_request(holds[0]))
+    await adapter.attach(make_attach_request(holds[1]))
+    assert list_connected(fabric) == ["d2", "d3"]
     assert adapter.contents["m-2"].id == "d2"
     assert (await adapter.operation(request_id="u1-a1")).device.id == "m-1"
     assert adapter.contents["m-1"].id == "d3"
@@ -336,17 +336,17 @@ async def test_what_another_request_has_connected_is_not_adopted(rack):
 async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    hold(adapter, holds, held("m-1", "u1"))
+    hold(adapter, holds, make_holding("m-1", "u1"))
     with pytest.raises(errors.Unavailable):
-        await adapter.attach(wanted(holds[0]))
+        await adapter.attach(make_attach_request(holds[0]))
     await fabric.console.forget_operations()
-    again = restarted(fabric, holds)
+    again = restart_adapter(fabric, holds)
     await again.devices()
     done = await again.detach(
         contract.DetachRequest(request_id="u1-d1", device_id="m-1", host_id="h1", host_prepared=True)
     )
     assert done.succeeded
-    assert connected(fabric) == []
+    assert list_connected(fabric) == []
 
 
 async def test_slices_are_refused_and_not_in_the_capabilities(rack):
@@ -370,8 +370,8 @@ async def test_an_attach_without_an_attachment_is_refused(rack):
     fabric, _, adapter = await rack()
     await adapter.devices()
     with pytest.raises(errors.NotFound):
-        await adapter.attach(wanted(held("m-1", "u1")))
-    assert connected(fabric) == []
+        await adapter.attach(make_attach_request(make_holding("m-1", "u1")))
+    assert list_connected(fabric) == []
 
 
 # --- the session with such a fabric, in virtual time ---
@@ -397,33 +397,33 @@ class Manager(sessions.Manager):
         return contract.Capabilities(exact_device=False, select_by_model=True, watch=self._watch)
 
 
-def shown(opened):
+def list_places(opened):
     return sorted(place.id for place in opened.devices)
 
 
 @virtualtime.in_virtual_time
 async def test_an_attachment_that_is_gone_arranges_the_places_anew():
-    manager, holding = Manager(watch=True), holdings.Holdings.from_parts([held("m-3", "u1")])
+    manager, holding = Manager(watch=True), holdings.Holdings.from_parts([make_holding("m-3", "u1")])
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
     async with sessions.running(manager, held=holding) as opened:
-        assert shown(opened) == ["m-1", "m-3"]
+        assert list_places(opened) == ["m-1", "m-3"]
         opened.update_holdings(holding.remove_part("m-3"))
-        assert shown(opened) == ["m-1", "m-2"]
+        assert list_places(opened) == ["m-1", "m-2"]
 
 
 @virtualtime.in_virtual_time
 async def test_a_listing_with_devices_of_other_owners_withdraws_places_and_one_that_lacks_devices_does_not():
     manager = Manager(watch=False)
     async with sessions.running(manager) as opened:
-        assert shown(opened) == ["m-1", "m-2", "m-3"]
+        assert list_places(opened) == ["m-1", "m-2", "m-3"]
         manager.devices_now = (manager.disk(1, "h9"), manager.disk(2, "h9"), manager.disk(3))
         await opened.read()
-        assert shown(opened) == ["m-1"]
+        assert list_places(opened) == ["m-1"]
         manager.devices_now = (manager.disk(1), manager.disk(2), manager.disk(3))
         await opened.read()
         manager.devices_now = (manager.disk(1),)
         await opened.read()
-        assert shown(opened) == ["m-1", "m-2", "m-3"]
+        assert list_places(opened) == ["m-1", "m-2", "m-3"]
         assert opened.missing == {"m-2", "m-3"}
 
 

@@ -49,9 +49,9 @@ class Bench:
             [holdings.Holding(name=NAME, uid=UID, share=share, host_id="h1")]
         )
         self.reported, self.withdrawn = [], []
-        self.adapter = self.connected()
+        self.adapter = self.make_adapter()
 
-    def connected(self):
+    def make_adapter(self):
         return chunks.MemoryChunks(
             self.fabric,
             MARK,
@@ -65,13 +65,13 @@ class Bench:
         self.held = holdings.Holdings.from_parts(parts)
         self.adapter.update_holdings(self.held, arranges=False)
 
-    async def shown(self):
+    async def list_devices(self):
         return {device.id: device for device in (await self.adapter.devices()).devices}
 
-    async def made(self):
+    async def list_slices(self):
         return [device for device in (await self.fabric.devices()).devices if device.slice_of is not None]
 
-    async def done(self, operation):
+    async def wait_until_done(self, operation):
         """Ask for an operation until its end, and call again where it is known no more, as the controller does."""
         async with asyncio.timeout(120):
             while not operation.done:
@@ -98,25 +98,25 @@ def bench():
 @pytest.mark.parametrize("seconds", [0.0, 0.05], ids=["at once", "with operations under way"])
 async def test_an_attach_makes_the_slice_and_connects_it_and_a_detach_leaves_the_slice(bench, seconds):
     async with bench(seconds) as at:
-        operation = await at.done(await at.adapter.attach(ATTACH))
+        operation = await at.wait_until_done(await at.adapter.attach(ATTACH))
         assert (operation.request_id, operation.kind, operation.error) == (
             ATTACH.request_id,
             contract.OperationKind.ATTACH,
             None,
         )
-        shown = await at.shown()
+        shown = await at.list_devices()
         assert shown.keys() == {"pool-0", NAME}
         assert shown[NAME].connection.host_id == "h1"
         assert shown[NAME].memory_bytes == STEP
-        (slice_,) = await at.made()
+        (slice_,) = await at.list_slices()
         assert slice_.slice_of.mark == MARK
         assert at.adapter.contents[NAME].id == slice_.id
 
-        operation = await at.done(await at.adapter.detach(DETACH))
+        operation = await at.wait_until_done(await at.adapter.detach(DETACH))
         assert (operation.kind, operation.error) == (contract.OperationKind.DETACH, None)
-        assert (await at.shown())[NAME].connection is None
+        assert (await at.list_devices())[NAME].connection is None
         at.hold()
-        assert (await at.shown()).keys() == {"pool-0", slice_.id}, "an orphan is shown by itself"
+        assert (await at.list_devices()).keys() == {"pool-0", slice_.id}, "an orphan is shown by itself"
         assert NAME in at.withdrawn
 
 
@@ -127,12 +127,12 @@ async def test_an_answer_that_is_lost_makes_no_second_slice(bench, when):
         with contextlib.suppress(errors.FabricError):
             await at.adapter.attach(ATTACH)
         # Another process, which has the attachment alone.
-        at.adapter = at.connected()
+        at.adapter = at.make_adapter()
         await at.adapter.devices()
-        operation = await at.done(await at.adapter.attach(ATTACH))
+        operation = await at.wait_until_done(await at.adapter.attach(ATTACH))
         assert operation.error is None
-        assert len(await at.made()) == 1
-        assert (await at.shown())[NAME].connection.host_id == "h1"
+        assert len(await at.list_slices()) == 1
+        assert (await at.list_devices())[NAME].connection.host_id == "h1"
 
 
 async def test_a_slice_that_cannot_be_made_is_an_attach_that_failed_and_the_next_attempt_has_another_id(
@@ -142,11 +142,11 @@ async def test_a_slice_that_cannot_be_made_is_an_attach_that_failed_and_the_next
         at.fabric.console.add_fault(
             faults.Fail(method=contract.OperationKind.CREATE_SLICE, message="no decoder", times=1)
         )
-        operation = await at.done(await at.adapter.attach(ATTACH))
+        operation = await at.wait_until_done(await at.adapter.attach(ATTACH))
         assert operation.kind is contract.OperationKind.ATTACH
         assert "no decoder" in operation.error.message
         again = contract.AttachRequest(request_id=f"{UID}-a2", device_id=NAME, host_id="h1", mark=MARK)
-        assert (await at.done(await at.adapter.attach(again))).error is None
+        assert (await at.wait_until_done(await at.adapter.attach(again))).error is None
 
 
 async def test_more_than_is_left_is_refused_as_no_capacity(bench):
@@ -161,9 +161,9 @@ async def test_more_than_is_left_is_refused_as_no_capacity(bench):
 
 async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_made_the_slice_is_over(bench):
     async with bench() as at:
-        await at.done(await at.adapter.attach(ATTACH))
-        await at.done(await at.adapter.detach(DETACH))
-        (made,) = await at.made()
+        await at.wait_until_done(await at.adapter.attach(ATTACH))
+        await at.wait_until_done(await at.adapter.detach(DETACH))
+        (made,) = await at.list_slices()
         at.fabric.console.add_fault(faults.Stick(method=contract.OperationKind.DELETE_SLICE))
         request = contract.DeleteSliceRequest(
             request_id=memory_chunk.deletion_request(made.slice_of, 7), device_id=made.id
@@ -179,17 +179,17 @@ async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_m
 async def test_a_detach_of_a_share_that_was_never_made_is_a_success(bench):
     async with bench() as at:
         assert (await at.adapter.detach(DETACH)).succeeded
-        assert await at.made() == []
+        assert await at.list_slices() == []
 
 
 async def test_a_slice_that_vanishes_is_reported_as_the_loss_of_its_share(bench):
     async with bench() as at:
-        await at.done(await at.adapter.attach(ATTACH))
-        await at.shown()
-        (slice_,) = await at.made()
+        await at.wait_until_done(await at.adapter.attach(ATTACH))
+        await at.list_devices()
+        (slice_,) = await at.list_slices()
         at.reported.clear()
         await at.fabric.console.remove_device(slice_.id)
-        assert (await at.shown()).keys() == {"pool-0"}
+        assert (await at.list_devices()).keys() == {"pool-0"}
         assert [event.device_id for event in at.reported if isinstance(event, contract.DeviceGone)] == [NAME]
 
 
