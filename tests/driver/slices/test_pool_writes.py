@@ -23,7 +23,7 @@ def pool(name, *devices, taints=None, **changes):
 
 
 def carry_out(published, actions):
-    """The slices by name after each of the writes."""
+    """Yield the slices by name after each of the writes."""
     state = {resource_slice.metadata.name: resource_slice for resource_slice in published}
     for number, action in enumerate(actions):
         fresh = action.slice

@@ -17,7 +17,7 @@ async def rule(storm, *, count, name="pair"):
 
 
 async def read_members(storm):
-    """By the name of each device in the slices its members."""
+    """Return by the name of each device in the slices its members."""
     return {
         device["name"]: tuple(
             device["attributes"][name]["string"] for name in group.MEMBERS if name in device["attributes"]

@@ -56,7 +56,7 @@ def test_one_empty_listing_evicts_no_pod(in_storm, lacking, restarted):
 
 
 async def list_labelled_nodes(storm):
-    """The nodes to which pods with the fabric's devices can come."""
+    """Return the nodes to which pods with the fabric's devices can come."""
     nodes = (await storm.api.list_all(kinds.NODE, into=dict)).items
     return sorted(node["metadata"]["name"] for node in nodes if LABEL in node["metadata"].get("labels", {}))
 

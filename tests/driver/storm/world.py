@@ -112,7 +112,7 @@ class Storm(clusters.Cluster):
         self.asked = collections.Counter()
 
     def describe_fabric(self):
-        """The simulated fabric."""
+        """Return the configuration of the simulated fabric."""
         devices = [{"id": name, "class": "gpu", "serial": name} for name in self.devices]
         return {
             "hosts": [{"id": f"h-{name}", "name": name, "ports": 2} for name in self.nodes],
@@ -122,7 +122,7 @@ class Storm(clusters.Cluster):
         }
 
     def extra_spec(self):
-        """What the Fabric has in its spec besides the usual."""
+        """Return what the Fabric has in its spec besides the usual."""
         return {}
 
     def as_listed(self, inventory):

@@ -39,7 +39,7 @@ class Session:
 
 
 def make_pending_index(*devices):
-    """Attachments that are not told of as attached yet."""
+    """Return an index of attachments that are not told of as attached yet."""
     placed = attachment_index.Index()
     for device in devices:
         claim = attachments.ClaimReference(namespace="ns", name="c", uid="c")

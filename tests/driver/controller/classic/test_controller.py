@@ -145,7 +145,7 @@ class Classic:
         await self.api.request("DELETE", path, body=body)
 
     async def wait_until_attached(self, count=1):
-        """Waits until the fabric has connected that many devices; gives their attachments by name."""
+        """Wait until the fabric has connected that many devices; return their attachments by name."""
 
         def all_there(by_name):
             reported = [attachment.get("status", {}).get("conditions", ()) for attachment in by_name.values()]

@@ -47,7 +47,7 @@ SOURCES = {
 
 
 def make_cause(source, words=WORDS):
-    """The cause, with all the words that it has a place for."""
+    """Return the cause, with all the words that it has a place for."""
     kind, facts = SOURCES[source]
     places = kind.__struct_fields__
     return kind(**{name: word for name, word in words.items() if name in places} | facts)
@@ -163,7 +163,7 @@ def test_what_is_said_already_is_not_written_again(form, details):
 
 
 def explain_taints(attachments_, *listed, published=(), overdue=(), failures=None):
-    """The explanation of each taint by the device's name, as the plan of the pools has it."""
+    """Return the explanation of each taint by the device's name, as the plan of the pools has it."""
     fabric = make_fabric_state().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
     fabric_facts = fabric_state.Facts(fabric=fabric, devices=listed, failures=failures or {})

@@ -104,7 +104,7 @@ async def pod_with(cluster, name, device_class, **request):
 
 
 async def list_allocated(api):
-    """By claim the names of the devices that it was given."""
+    """Return by claim the names of the devices that it was given."""
     listing = await api.list_all(kinds.CLAIM, into=dict, namespace="default")
     return {
         claim["metadata"]["name"]: [result["device"] for result in allocation["devices"]["results"]]

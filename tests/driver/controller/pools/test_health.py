@@ -43,7 +43,7 @@ def test_an_attach_that_goes_well_changes_nothing_that_its_pool_shows():
 
 
 def publish_slices(*before, unhealthy=frozenset()):
-    """The taints of the pool's only device, and whether anything was written for them."""
+    """Return the slices that are written for the pool's only device, none if nothing changed."""
     hanging = contract.Connection(host_id="h1")
     listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU, enclosure="e", connection=hanging)
     facts = make_fabric_state(listed, ours={"a"}, unhealthy=unhealthy, published=before)

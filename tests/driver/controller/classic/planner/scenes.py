@@ -17,7 +17,7 @@ def of_kind(steps, kind):
 
 
 def make_waiting_pod(world, *, claims=("c",), selected="", potential=("n1", "n2"), **changes):
-    """A cluster with one pod that waits for these claims."""
+    """Return a cluster with one pod that waits for these claims, and the pod."""
     cluster = world(**changes)
     for name in claims:
         cluster.claim(name)
@@ -27,7 +27,7 @@ def make_waiting_pod(world, *, claims=("c",), selected="", potential=("n1", "n2"
 
 
 def make_running_pod(world, **changes):
-    """A pod whose claim was allocated on n1."""
+    """Return a cluster with one pod whose claim was allocated on n1, the pod and the claim."""
     cluster, pod = make_waiting_pod(world, selected="n1", **changes)
     cluster.settle()
     cluster.attach_all()

@@ -14,7 +14,7 @@ NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
 
 def plan_actions(document, driver):
-    """What the driver's controller does about a claim that nothing is known of but what stands in it."""
+    """Return what the driver's controller does about a claim that nothing is known of but what stands in it."""
     claim = classic_v1alpha2.claim(msgspec.convert(document, classic_v1alpha2.ResourceClaim), driver)
     sources = claim_requests.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
     ours = claim_requests.is_ours(claim, sources)
