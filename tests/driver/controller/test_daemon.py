@@ -1,9 +1,9 @@
 """The controller against the API server double and the simulated fabric: what works, and goes on working."""
 
 import asyncio
+import dataclasses
 import functools
 
-import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import maintenances
@@ -323,7 +323,7 @@ async def do_one_thing_at_a_time(fabric):
     can = await fabric.capabilities()
 
     async def one_at_a_time():
-        return msgspec.structs.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
+        return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
 
     fabric.capabilities = one_at_a_time
 

@@ -1,6 +1,7 @@
 """One tenant neither keeps a slow fabric from the others, nor wears its devices out."""
 
-import msgspec
+import dataclasses
+
 from tests.scenes import waiting
 
 from drawbar.driver import clocks
@@ -58,7 +59,7 @@ async def test_a_namespace_waits_for_one_operation_of_another_and_not_for_all(co
         can = await cluster.fabric.capabilities()
 
         async def one_at_a_time():
-            return msgspec.structs.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
+            return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
 
         cluster.fabric.capabilities = one_at_a_time
         cluster.start()

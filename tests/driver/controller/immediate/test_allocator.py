@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
 import types
 
@@ -348,7 +349,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("why", UNFIT)
 async def test_a_device_that_cannot_be_used_is_not_given(until, why):
-    world = World(msgspec.structs.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
+    world = World(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
     if why == "attached":
         world.allocator.cluster.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
     async with running(world):

@@ -1,6 +1,7 @@
 """The places of a fabric that chooses the device itself: which there are, and which device is in each."""
 
-import msgspec
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,7 +148,7 @@ def test_a_place_shows_what_all_devices_of_its_model_have_in_common():
     ]
     place = arrange(alike).places["m-1"]
     assert (place.vendor, place.memory_bytes, place.enclosure) == ("V", 8, "")
-    ill = msgspec.structs.replace(alike[0], health=contract.Health.WARNING)
+    ill = dataclasses.replace(alike[0], health=contract.Health.WARNING)
     assert arrange([ill, alike[1]]).places["m-1"].health is contract.Health.UNKNOWN
 
 
@@ -255,5 +256,5 @@ def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common(
     devices = {each.id: each for each in (*FREE, part)}
     assert any_of_model.adoptable(devices, waiting, arrangement, MARK) is None
     assert arrangement.places["m-2"].memory_bytes == 0
-    whole = [msgspec.structs.replace(each, memory_bytes=18) for each in FREE]
+    whole = [dataclasses.replace(each, memory_bytes=18) for each in FREE]
     assert arrange([*whole, part], waiting).places["m-2"].memory_bytes == 18

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import msgspec
 import pytest
 
 from drawbar.driver.api import attachments, claims
@@ -68,7 +67,7 @@ def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_aga
 
 
 def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
-    bare = msgspec.structs.replace(make_slice(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
+    bare = dataclasses.replace(make_slice(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
     assert arrange([hold()], [bare]).contents == {}
     assert arrange([hold(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
 

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import time
 
-import msgspec
 import pytest
 from tests.scenes import sessions, waiting
 
@@ -219,9 +218,7 @@ class Anonymous(SimulatedFabric):
 def _anonymous(device):
     if device is None or device.connection is None:
         return device
-    return msgspec.structs.replace(
-        device, connection=msgspec.structs.replace(device.connection, request_id=None)
-    )
+    return dataclasses.replace(device, connection=dataclasses.replace(device.connection, request_id=None))
 
 
 @pytest.fixture
@@ -354,7 +351,7 @@ async def test_slices_are_refused_and_not_in_the_capabilities(rack):
     assert (await fabric.capabilities()).slices
     can = await adapter.capabilities()
     assert not can.slices
-    assert msgspec.structs.replace(can, slices=True) == await fabric.capabilities()
+    assert dataclasses.replace(can, slices=True) == await fabric.capabilities()
     assert len((await adapter.devices()).devices) == 3
     await fabric.create_slice(contract.CreateSliceRequest(request_id="s", device_id="d1", memory_bytes=8))
     assert len((await adapter.devices()).devices) == 2, "the fabric attaches neither the slice nor its device"
