@@ -7,6 +7,7 @@ rebuilds the pools that the object names or named. The result equals the tree of
 from collections import defaultdict
 from collections.abc import Mapping
 
+from drawbar.driver import naturalorder
 from drawbar.driver.api import attachments, claims, slices, taintrules
 from drawbar.driver.cli.status import building, categories, claim_entries, observed, tree
 
@@ -92,7 +93,7 @@ class Rows:
         return frozenset({item.spec.pool.name if isinstance(item, slices.ResourceSlice) else item.spec.pool})
 
     def current(self) -> Mapping[str, Row]:
-        """Return the rows by key, ordered by pool and name. An unchanged row is the same object as before."""
+        """Return the rows by key, in the natural order of pool and name. An unchanged row is the same object as before."""
         for pool in self._touched:
             before = self._by_pool.pop(pool, {})
             built = {row.key: row for row in self._build(pool)}
@@ -103,7 +104,11 @@ class Rows:
             elif not self._parts[pool]:
                 del self._parts[pool]
         self._touched.clear()
-        return {key: row for pool in sorted(self._by_pool) for key, row in self._by_pool[pool].items()}
+        return {
+            key: row
+            for pool in sorted(self._by_pool, key=naturalorder.sort_key)
+            for key, row in self._by_pool[pool].items()
+        }
 
     def _build(self, pool: str) -> tuple[Row, ...]:
         parts = tuple(self._parts[pool].values())

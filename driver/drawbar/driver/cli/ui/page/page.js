@@ -1,5 +1,6 @@
 // Follows /updates, and shows the view that the address names. See dom.js about text and markup.
 
+import {source} from "./stream.js";
 import {element, replace, set, tick} from "./dom.js";
 import {cluster, routes, update} from "./store.js";
 import {eventEntries, overview} from "./overview.js";
@@ -83,7 +84,6 @@ function connected(isSo) {
   set(element("lost"), isSo ? "" : "This is the last known state. Run drawbar ui again if it has ended.");
 }
 
-const source = new EventSource("updates");
 source.onmessage = (message) => {
   const isFirst = !cluster.isRead;
   news.push(...update(JSON.parse(message.data)));

@@ -80,7 +80,8 @@ export function update(change) {
     rows.delete(key);
     news.push(`${key.split(" ")[1]} is gone`);
   }
-  if (isNew) {
+  // All rows come in order.
+  if (isNew && !change.isWhole) {
     const sorted = [...rows.values()].sort((left, right) => byName(left.key, right.key));
     rows.clear();
     for (const row of sorted) rows.set(row.key, row);

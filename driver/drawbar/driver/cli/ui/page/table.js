@@ -10,19 +10,21 @@ const LINES = 3; // the most lines of a reason below its row
 const NARROW = 900; // pixels of the grid
 const MORE = 6; // rows above and below what can be seen
 const HITS = 8;
+// The texts that are not empty.
+const join = (between, first, second) => first && second ? first + between + second : first || second;
 const COLUMNS = [ // name, title, importance, most pixels, text of a row
   ["device", "Device", 0, 320, (row) => row.device.name],
   ["state", "State", 1, 200, (row) => row.device.state + step(row.device.state)],
   ["since", "Since", 6, 80, (row) => age(row.device.since)],
   ["node", "Node", 3, 240, (row) => row.device.node],
-  ["port", "Host, port", 9, 240, (row) => [row.device.host, [row.device.port && `port ${row.device.port}`, row.device.slot && `slot ${row.device.slot}`].filter(Boolean).join(" ")].filter(Boolean).join(", ")],
+  ["port", "Host, port", 9, 240, (row) => join(", ", row.device.host, join(" ", row.device.port && `port ${row.device.port}`, row.device.slot && `slot ${row.device.slot}`))],
   ["claim", "Claim", 4, 320, (row) => row.device.claims.map((claim) => `${claim.namespace}/${claim.name}`).join(", ")],
   ["pods", "Pods", 8, 260, (row) => row.device.claims.flatMap((claim) => claim.pods).join(", ")],
   ["model", "Model", 5, 260, (row) => row.device.model],
   ["class", "Class", 10, 140, (row) => className(row.device.deviceClass)],
   ["health", "Health", 7, 120, (row) => row.device.health],
   ["taints", "Taints", 12, 380, (row) => row.taints.join(" ")],
-  ["why", "Why", 2, 620, (row) => [row.why, row.device.healthMessage, ...row.taints].filter(Boolean).join("; ")],
+  ["why", "Why", 2, 620, (row) => row.why || row.device.healthMessage || row.taints.length ? [row.why, row.device.healthMessage, ...row.taints].filter(Boolean).join("; ") : ""],
 ].map(([name, title, importance, most, of]) => ({name, title, importance, most, of, hasText: false, longest: title, needed: 0, width: 0}));
 
 const WHY = COLUMNS.at(-1);
@@ -41,7 +43,7 @@ function group(row) {
   if (view.group === "none") return "all devices";
   if (view.group === "host") return device.host ? `host ${device.host}${device.node && device.node !== device.host ? ", node " + device.node : ""}` : device.node ? `node ${device.node}` : "attached to no host";
   if (view.group === "state") return device.state;
-  if (view.group === "class") return [className(device.deviceClass || "other"), device.model].filter(Boolean).join(", ");
+  if (view.group === "class") return join(", ", className(device.deviceClass || "other"), device.model);
   if (!row.fabric) return `node ${device.node || "unknown"}`;
   return row.enclosure ? `${row.fabric} / ${row.enclosure}` : row.fabric;
 }
