@@ -280,7 +280,7 @@ async def test_a_fabrics_finalizer_and_its_status_are_put_right(served_world, un
 
 
 async def test_a_slice_of_a_node_with_the_label_of_a_fabric_is_nothing_of_the_fabrics(served_world, until):
-    """A node's token may write the slices of its node, with whatever label and device it likes."""
+    """Node tokens may write the slices of their nodes, with whatever label and device they like."""
     async with served_world() as cluster:
         hostile = {
             "apiVersion": kinds.SLICE.api_version,

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.defects
 
 
 def adapter_over(fabric, broken):
-    """An adapter's class over a simulated fabric, whose answers are of no type of the contract while `broken` names them."""
+    """Return an adapter's class over a simulated fabric; calls in `broken` answer against the contract."""
 
     class Adapter(wrapping.WrappingAdapter):
         @classmethod
         def validate(cls, config):
-            """Any configuration will do."""
+            """Accept any configuration."""
 
         @classmethod
         async def connect(cls, config):
@@ -51,7 +51,7 @@ def adapter_over(fabric, broken):
             return inventory
 
         async def close(self):
-            """The fabric outlives its callers."""
+            """Leave the fabric open: it outlives its callers."""
 
     return Adapter
 
@@ -182,7 +182,7 @@ def test_an_event_that_cannot_be_taken_over_has_the_fabric_listed_anew():
 
 
 def test_a_session_whose_adapter_cancels_its_task_connects_again():
-    """A task group within an adapter does so when one of its tasks fails."""
+    """Task groups within an adapter cancel the session's task when one of their own tasks fails."""
 
     class Cancelling(scenes.Manager):
         connections = 0

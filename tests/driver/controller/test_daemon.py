@@ -195,7 +195,7 @@ async def test_the_second_controller_waits_and_takes_over_in_mid_attach(controll
 
 
 async def hand_over(api, **spec):
-    """Writes into the lease as another controller would."""
+    """Write into the lease as another controller would."""
     change = {"content": client.Patch.MERGE, "namespace": "drawbar", "into": dict}
     await api.patch(kinds.LEASE, "drawbar-controller", {"spec": spec}, **change)
 
@@ -292,7 +292,7 @@ async def test_while_the_workers_of_a_term_end_nothing_new_is_started_and_no_ses
 
 
 async def attempts(cluster, user):
-    """What became of the controller's writes to its lease."""
+    """Return the status codes of the controller's writes to its lease."""
     return [
         write.code for write in cluster.server.writes if write.user == user and write.resource == "leases"
     ]

@@ -49,7 +49,7 @@ class Cluster:
         return (await self.api.list_all(kind, into=dict)).items
 
     async def until(self, kind, holds, seconds):
-        """Waits until all objects of the kind together are as asked; gives the virtual seconds that it took."""
+        """Wait until all objects of the kind together are as asked; return the virtual seconds it took."""
         began = self.loop.time()
         while not holds(await self.list(kind)):
             assert self.loop.time() < began + seconds
@@ -58,7 +58,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def daemons(self):
-        """The node daemons, which are silent otherwise."""
+        """Run the node daemons inside the block; they are silent otherwise."""
         async with client.connecting(self.admin) as api, asyncio.TaskGroup() as tasks:
             running = tasks.create_task(outage.Nodes(api, self.clocks["node"]).run())
             try:
@@ -72,7 +72,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def serving(loop, path, skews):
-    """A cluster with a fabric that is published."""
+    """Yield a cluster with a published fabric."""
     async with (
         apiserver.serving() as server,
         SimulatedFabric.running(outage.fabric_file(path / "fabric.json", PODS)) as fabric,
@@ -111,7 +111,7 @@ def run(path, scene, **skews):
 
 
 def conditions(claim):
-    """Those of all devices of a claim that are True, with their reasons."""
+    """Return the True conditions of all devices of a claim, with their reasons."""
     return {
         condition["type"].rpartition("/")[2]: condition["reason"]
         for device in claim.get("status", {}).get("devices", ())

@@ -95,7 +95,7 @@ class Two:
         return (await self.cluster.attachments()).get(ATTACHMENTS[driver])
 
     async def things_of(self, driver):
-        """By kind and name the version of everything that the driver alone may change."""
+        """Return by kind and name the version of everything that the driver alone may change."""
         api, versions = self.cluster.api, {}
         for kind in (kinds.FABRIC, kinds.ATTACHMENT, kinds.SLICE):
             for document in (await api.list_all(kind, into=dict)).items:

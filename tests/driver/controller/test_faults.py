@@ -20,7 +20,7 @@ def claim(namespace, number=0):
 
 
 def ledger_of(*failures):
-    """A ledger of failures, each a device, a host and a source, with a moment where it is not now."""
+    """Return a ledger of failures, each given as device, host, source and, unless it is now, a time."""
     ledger = faults.Ledger()
     for device, host, source, *moment in failures:
         ledger.count_failure(device, host, source, *(moment or [NOW]))

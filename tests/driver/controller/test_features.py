@@ -58,7 +58,7 @@ class World(clusters.Cluster):
         await self.create(kinds.FABRIC, "fab", spec=spec)
 
     async def time_passes(self):
-        """The usual look at everything comes with any change of the Fabric."""
+        """Set the clock an hour ahead, and change the Fabric: with any change, everything is looked at."""
         self.ahead += datetime.timedelta(hours=1)
         await self.patch(kinds.FABRIC, "fab", {"spec": {"timeoutSeconds": 31}})
 

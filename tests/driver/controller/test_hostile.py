@@ -13,7 +13,7 @@ SELECTORS = 32
 
 
 def large_claim(name, *, characters, requests=2, annotations=None):
-    """A claim with so many `<`, each of which takes six bytes in every answer."""
+    """Return a claim with so many `<`, each of which takes six bytes in every answer."""
     expression = f'"{"<" * (characters // (requests * SELECTORS))}" != ""'
     way = {"deviceClassName": "any", "selectors": [{"cel": {"expression": expression}}] * SELECTORS}
     return {
@@ -31,7 +31,7 @@ async def make(cluster, body):
 
 
 async def notes(cluster, name):
-    """What the Events on one object say, by reason, with the number of Events."""
+    """Return by reason the notes of all Events on an object."""
     by_reason = {}
     for event in (await cluster.api.list_all(kinds.EVENT, into=dict)).items:
         if event["regarding"]["name"] == name:
@@ -76,7 +76,7 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
 
 
 def images(count):
-    """As a kubelet reports them."""
+    """Return a node's status with that many images, as a kubelet reports it."""
     return {
         "status": {
             "images": [{"names": [f"{number}:" + "<" * 100], "sizeBytes": 1} for number in range(count)]
@@ -98,7 +98,7 @@ LARGE = {
 @pytest.mark.filterwarnings("ignore:Sending a large body")
 @pytest.mark.parametrize("kind", LARGE, ids=lambda kind: kind.kind)
 async def test_an_object_that_was_never_read_takes_nothing_away(served_world, until, monkeypatch, kind):
-    """A controller that starts finds it too large; what was attached and published before stays."""
+    """The object is too large for a new controller; what was attached and published before stays."""
     name, subresource, more = LARGE[kind]
     async with served_world() as cluster:
         claim = await make(cluster, large_claim("c1", characters=60_000 if kind is kinds.CLAIM else 100))

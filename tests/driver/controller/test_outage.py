@@ -80,13 +80,13 @@ class Manager:
             raise fabric_errors.Unavailable("the fabric manager is down")
 
     def adapter(self):
-        """A class of adapters that all lead to this manager."""
+        """Return a class of adapters that all lead to this manager."""
         manager = self
 
         class Adapter(wrapping.WrappingAdapter):
             @classmethod
             def validate(cls, config):
-                """Anything does."""
+                """Accept any configuration."""
 
             @classmethod
             async def connect(cls, config):
@@ -103,7 +103,7 @@ class Manager:
                 return manager.until_down(events)
 
             async def close(self):
-                """The fabric outlives its callers."""
+                """Leave the fabric open: it outlives its callers."""
 
         return Adapter
 
@@ -212,7 +212,7 @@ async def make_pods(api, count):
 
 
 async def sit_out(loop, server, api, manager, pods):
-    """From the manager's going down, right before the pods come, until all are bound."""
+    """Take the manager down, make pods, and wait until all are bound or time is up; return the outcome."""
     outcome = Outcome()
     manager.up.clear()
     began, before = loop.time(), writes_of_controller(server)

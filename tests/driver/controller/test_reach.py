@@ -301,7 +301,7 @@ some_pairs = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=8
 @settings(max_examples=300, deadline=None)
 @given(some_hosts, st.lists(st.tuples(some_devices, some_pairs, st.booleans()), min_size=1, max_size=4))
 def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(hosts, steps):
-    """While groups, refusals and claims come and go; a claimed device alone may stay in the pool that it was given from."""
+    """Groups, refusals and claims come and go; only a claimed device may stay in its old pool."""
     standing = ()
     for devices, refused, is_claimed in steps:
         claimed = pools(standing) if is_claimed else {}
@@ -336,7 +336,7 @@ def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(
 
 @given(some_hosts, some_devices, some_pairs, st.integers(0, 5))
 def test_a_refusal_changes_nothing_for_any_other_pair(hosts, devices, refused, number):
-    """A tenant who pins pods to hosts takes no device from anybody."""
+    """Tenants who pin pods to hosts take no device from anybody."""
     one_more = (f"d{number % len(devices)}", hosts[number % len(hosts)].id)
     before = nodes_of(devices, hosts, refused=refused)
     now = nodes_of(devices, hosts, refused=[*refused, one_more])

@@ -42,7 +42,7 @@ class World:
         self.claim = new
 
     def fail(self, name="d"):
-        """Be allocated again, and fail."""
+        """Allocate the device again, and report that its attach failed."""
         self.allocations += 1
         at = f"t{self.allocations}"
         self.see(scenes.make_allocated_claim(name, at=at))
@@ -55,7 +55,7 @@ class World:
         self.see(claims.ResourceClaim(metadata=failed.metadata))
 
     def attaches_in(self, name="d", patience=PATIENCE):
-        """The seconds from an allocation now to its attach."""
+        """Return the seconds from an allocation now until its attach may begin, or None if at once."""
         moment = self.retries.attaches_at("uid-c", device(name), self.now, patience)
         return None if moment is None else (moment - self.now).total_seconds()
 

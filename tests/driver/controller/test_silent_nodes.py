@@ -10,7 +10,7 @@ LABELS = dict(pair.split("=") for pair in SELECTOR.split(","))
 
 
 async def daemon_pod(cluster, node, *, ready):
-    """The pod of a node daemon, as its kubelet reports it."""
+    """Report the pod of a node daemon as its kubelet does; create it if it is absent."""
     name = f"drawbar-{node}"
     pod = {
         "apiVersion": "v1",

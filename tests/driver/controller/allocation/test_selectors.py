@@ -25,7 +25,7 @@ SELECTOR = 'device.attributes["drawbar.dev"].colour == "red"'
 
 
 async def verdict(judge, shown, expression):
-    """Whether the device meets the expression, once that was found out."""
+    """Return whether the device meets the expression, once it is evaluated."""
     first = judge.meets(shown, expression)
     assert not (first and judge.pending)
     await judge.settle(1.0)

@@ -11,7 +11,7 @@ NAME = f"fab.{DEVICE}"
 
 
 async def ready(cluster, until, claim):
-    """The device is attached for the claim, and its node has made it ready for it."""
+    """Wait until the device is attached for the claim, and report it visible as its node does."""
     stored = await until(cluster.attachments, lambda value: _serves(value, claim))
     node = {"claimUID": stored[NAME]["spec"]["claim"]["uid"]}
     visible = scenes.condition(attachments.VISIBLE, reason="DeviceReady")

@@ -152,7 +152,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
 
 
 async def in_use(cluster, until):
-    """A claim has gpu-0; gives the uid of its attachment."""
+    """Have gpu-0 attached for a claim; return the uid of its attachment."""
     cluster.start(leader_election=False)
     await cluster.make_fabric()
     await cluster.wait_for_slices()

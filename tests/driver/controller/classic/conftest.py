@@ -69,7 +69,7 @@ class State:
     # What fabric and nodes do.
 
     def fabric_steps(self):
-        """By the attachment's name what can happen to it next."""
+        """Yield names of attachments, each with what can happen to it next."""
         for name, attachment in self.attachments.items():
             if attachment.deleting:
                 yield name, "gone"
@@ -79,7 +79,7 @@ class State:
                 yield name, "visible"
 
     def work(self, name, what, *, fails=False):
-        """The machinery of attachments brings one a step further; what fails is tainted and recorded."""
+        """Bring an attachment one step further; if that fails, taint its device and record the failure."""
         attachment = self.attachments[name]
         key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
         if what == "gone":
@@ -98,7 +98,7 @@ class State:
         self._put_attachment(attachment, conditions=(*attachment.status.conditions, condition))
 
     def attach_all(self):
-        """All that is under way comes to a good end."""
+        """Bring every attachment under way to its end, without failures."""
         for _ in range(2):
             for name, what in list(self.fabric_steps()):
                 self.work(name, what)
@@ -161,14 +161,14 @@ class State:
         )
 
     def decide(self):
-        """One decision; what is remembered is kept, nothing is done."""
+        """Return the actions of one decision without applying them; keep its history."""
         self.own = {}
         decision = negotiation.plan(self.observe(), self.history, self.now)
         self.history = decision.history
         return decision.actions
 
     def settle(self, rounds=20):
-        """The driver decides and acts until it has nothing to do; gives the actions."""
+        """Let the driver decide and act until it has nothing to do; return the actions."""
         done = []
         for _ in range(rounds):
             steps = self.decide()
@@ -180,7 +180,7 @@ class State:
         raise AssertionError(f"the driver does not come to rest: {steps}")
 
     def apply(self, step):
-        """Carries one action out, as the API server would.
+        """Carry out one action, as the API server would.
 
         Raises:
             Refused: the view that it was decided on is stale.
@@ -304,5 +304,5 @@ class State:
 
 @pytest.fixture
 def state():
-    """The class, to be completed by those who act."""
+    """Return the class `State`; other fixtures add the cluster's users to it."""
     return State

@@ -13,7 +13,7 @@ FIRST, SECOND = (names.DeviceKey(fabric="f", device=f"gpu-{number}") for number 
 
 @pytest.fixture(params=classic.Version)
 def watching(request):
-    """What puts a claim into the watch of one version, or takes it out, and what gives the claims of a device."""
+    """Return two functions: one shows a claim to a version's watch, the other lists a device's claims."""
     version = request.param
     module = classic_v1alpha2 if version is classic.Version.V1ALPHA2 else classic_v1alpha3
     watched = claim_watch.ClaimWatch(

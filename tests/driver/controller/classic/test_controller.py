@@ -23,7 +23,7 @@ ENCLOSURES = [
 
 @pytest.fixture
 def running(controller_world, until):
-    """`async with running(profile) as classic`: that release, a fabric and a controller with its own token."""
+    """Return a function; `async with running(profile) as classic` runs that release with a controller."""
 
     @contextlib.asynccontextmanager
     async def begun(profile):
@@ -49,7 +49,7 @@ class Classic:
         )
 
     async def begin(self):
-        """What kubelets and the administrator write."""
+        """Make the nodes ready, and create the Fabric and a class, as kubelets and the administrator do."""
         for name in NODES:
             ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
             await self.api.patch(
@@ -84,7 +84,7 @@ class Classic:
         return await self.make(kinds.POD, {"metadata": {"name": name}, "spec": spec}, "default")
 
     async def context(self, pod, **spec):
-        """What a scheduler makes for the pod."""
+        """Create the context that a scheduler makes for the pod."""
         owner = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -105,7 +105,7 @@ class Classic:
         }
 
     async def play_nodes(self):
-        """Node daemons for which everything goes well, until cancelled."""
+        """Play node daemons for which everything goes well, until cancelled."""
         while True:
             for name, attachment in (await self.attachments()).items():
                 conditions = [each["type"] for each in attachment.get("status", {}).get("conditions", ())]
@@ -122,7 +122,7 @@ class Classic:
             await asyncio.sleep(0.01)
 
     async def pods(self):
-        """By name the nodes of the pods that are there."""
+        """Return the node of each pod, by the pod's name."""
         listed = await self.api.list_all(kinds.POD, into=dict)
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in listed.items}
 
@@ -139,7 +139,7 @@ class Classic:
         }
 
     async def end(self, pod):
-        """The pod has run, and is deleted."""
+        """Delete the pod at once, after its run."""
         path = kinds.POD.path(namespace="default", name=pod)
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
         await self.api.request("DELETE", path, body=body)
@@ -169,7 +169,7 @@ class Classic:
         return handles.from_document(status["allocation"]["devices"]["config"][0]["opaque"]["parameters"])
 
     async def change(self, name, status):
-        """What scheduler or kube-controller-manager write."""
+        """Write the claim's status, as the scheduler or kube-controller-manager does."""
         await self.api.patch(
             self.claims,
             name,

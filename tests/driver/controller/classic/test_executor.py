@@ -68,13 +68,13 @@ class Hands:
         return await self.api.create(kind, document, into=dict, namespace="default")
 
     async def answer(self):
-        """To a context that is there, as it is now."""
+        """Create a context, and return an answer to it."""
         await self.create(CONTEXTS, {"spec": {"potentialNodes": ["n1"]}})
         context = await self.api.read(CONTEXTS, "p", namespace="default", into=classic.PodSchedulingContext)
         return actions.Answer(context=classic.context(context, V1ALPHA3), entries=(("device", ("n1",)),))
 
     async def attach(self):
-        """For a claim that is there."""
+        """Create a claim, and return an attach of a device for it."""
         await self.create(CLAIMS, {"spec": {"controller": DRIVER, "devices": {}}})
         claim = await self.api.read(CLAIMS, "p", namespace="default", into=classic_v1alpha3.ResourceClaim)
         return actions.Attach(

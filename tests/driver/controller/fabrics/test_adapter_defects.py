@@ -49,7 +49,7 @@ class Raising:
 
 
 async def answer_of(call, error):
-    """What the caller gets where the adapter raises this."""
+    """Return the exception that the caller gets when the adapter raises this error."""
     discreet = redacting_adapter.RedactingAdapter(Raising(error), CREDENTIALS, fabric="f", name="acme")
     asked = first_event(discreet) if call == "watch" else getattr(discreet, call)(**CALLS[call])
     with pytest.raises(BaseException) as caught:  # noqa: PT011 -- which one is what the tests ask
@@ -94,12 +94,12 @@ async def test_errors_of_the_set_and_what_ends_a_task_pass_as_they_are(call, err
 
 
 def adapter_over(fabric, broken):
-    """An adapter's class that leads to a simulated fabric, but for the calls in `broken`, which are counted there."""
+    """Return an adapter's class over a simulated fabric; calls in `broken` fail, and are counted there."""
 
     class Adapter(wrapping.WrappingAdapter):
         @classmethod
         def validate(cls, config):
-            """Any configuration will do."""
+            """Accept any configuration."""
 
         @classmethod
         async def connect(cls, config):
@@ -113,13 +113,13 @@ def adapter_over(fabric, broken):
             yield
 
         async def close(self):
-            """The fabric outlives its callers."""
+            """Leave the fabric open: it outlives its callers."""
 
     return Adapter
 
 
 def start(cluster, find):
-    """A controller for which `find()` gives the adapter acme."""
+    """Start a controller for which `find()` returns the adapter acme; return its task."""
     options = settings.Settings(
         http=settings.Http(address="off"), kubeconfig=str(cluster.path / "controller"), leader_election=False
     )

@@ -156,7 +156,7 @@ async def test_the_controller_can_read_no_secret_but_those_of_its_role(controlle
 async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
     controller_world, until, caplog, tmp_path
 ):
-    """The manager quotes the token in its refusals, operations fail with it, and the adapter's defect has it."""
+    """The token is in the manager's refusals, in its failed operations, and in the adapter's error."""
     caplog.set_level(logging.DEBUG)
     quoting = {
         "effect": "fail",

@@ -140,7 +140,7 @@ class Stranger:
 
 @pytest.fixture
 async def strangers(tmp_path):
-    """A server of an attacker by TLS, in clear, and at a UNIX socket: what they received, and their endpoints by scheme."""
+    """Yield an attacker with servers by TLS, in clear and at a UNIX socket, and their endpoints by scheme."""
     stranger, authority = Stranger(), trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)

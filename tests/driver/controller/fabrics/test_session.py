@@ -42,7 +42,7 @@ class Way:
         self.connected, self.listed = [], []
 
     def validate(self, config):
-        """Any configuration will do."""
+        """Accept any configuration."""
 
     async def connect(self, config):
         self.connected.append(self.loop.time())
@@ -64,7 +64,7 @@ class Way:
         return self.fabric.watch(version)
 
     async def close(self):
-        """The fabric outlives its connections."""
+        """Leave the fabric open: it outlives its connections."""
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def fabric_file(tmp_path):
 
 @pytest.fixture
 def with_session(fabric_file):
-    """`with_session(work, **can)`: runs `work(session, way, fabric)` in virtual time."""
+    """Return a function; `with_session(work, **can)` runs `work(session, way, fabric)` in virtual time."""
 
     def run(work, **can):
         loop = virtualtime.VirtualTimeLoop()
@@ -208,7 +208,7 @@ class Counting(fabrics.Reservation, frozen=True):
 
 
 def jobs_of(done=lambda change: None, **sessions):
-    """The queue of the jobs of these Fabrics' sessions and its reconciler, in a cluster with nothing in it."""
+    """Return the queue of the jobs of these Fabrics' sessions, and its reconciler, in an empty cluster."""
     cluster = types.SimpleNamespace(
         driver="drawbar.dev",
         fabrics={},

@@ -54,7 +54,7 @@ class Manager(sessions.Manager):
 
 @contextlib.asynccontextmanager
 async def running(manager=None):
-    """`async with`: a session that has listed three devices, and its manager."""
+    """Yield a session that has listed three devices, and its manager."""
     manager = manager or Manager()
     async with sessions.running(manager, fabric=FABRIC) as opened:
         yield opened, manager

@@ -54,7 +54,7 @@ class Manager(sessions.Manager):
 
 @contextlib.asynccontextmanager
 async def connected(manager):
-    """The session with the manager, once it watches."""
+    """Yield the session with the manager, once it watches."""
     async with sessions.running(manager) as opened:
         assert manager.watched_from == ["1"]
         yield opened
@@ -62,7 +62,7 @@ async def connected(manager):
 
 @contextlib.asynccontextmanager
 async def reading(manager, opened):
-    """While the session's listing is under way."""
+    """Keep a listing of the session under way inside the block."""
     manager.may_end.clear()
     task = asyncio.Task(opened.read())
     await asyncio.sleep(1)

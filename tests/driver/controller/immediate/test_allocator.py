@@ -160,7 +160,7 @@ class World:
         self.changes.tell(change_kinds.SliceChange(old=old, new=new))
 
     def now(self):
-        """The world's clock, which the test can set forward."""
+        """Return the time of the world's clock, which the test can set forward."""
         return _now() + self.ahead
 
     def change(self, claim):
@@ -198,7 +198,7 @@ class World:
         return stored
 
     def fail(self, name):
-        """The controller could not attach what the claim was given."""
+        """Report that the controller could not attach the claim's device."""
         claim = self.claims.get(name)
         (result,) = claim.results(DRIVER)
         failed = meta.Condition(type=f"{DRIVER}/attach-failed", status="True", message="dark")

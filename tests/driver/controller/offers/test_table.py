@@ -21,7 +21,7 @@ NAMES = [f"d{number}" for number in range(6)]
 
 @st.composite
 def devices(draw):
-    """Devices of one enclosure: whole ones, pools of memory, and slices of these."""
+    """Draw devices of one enclosure: whole ones, pools of memory, and slices of these."""
     made = []
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
         carving = contract.Carving(free_bytes=1 << 28, step_bytes=1 << 28, is_pool=draw(st.booleans()))

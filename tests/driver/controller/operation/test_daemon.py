@@ -29,7 +29,7 @@ class Page:
         self.http = settings.Http(address=self.address)
 
     async def read(self, page):
-        """The verdict; None before anybody answers."""
+        """Return the verdict, or None while nobody answers."""
         try:
             return await asyncio.to_thread(address.ask, address.parse(self.address), page)
         except address.AddressError:
@@ -40,14 +40,14 @@ class Page:
         return (verdict.good, json.loads(verdict.text)) if verdict else None
 
     async def metrics(self):
-        """The series without their label `driver`; empty before anybody answers, or in time."""
+        """Return the series without their label `driver`; empty while nobody answers, or not in time."""
         verdict = await self.read("/metrics")
         text = verdict.text if verdict else ""
         return re.sub(r',?driver="drawbar\.dev"', "", text).replace("{,", "{").replace("{}", "")
 
 
 async def come_and_go(cluster, until, device):
-    """One claim's attach and detach."""
+    """Attach the device for a claim, and detach it."""
     await cluster.allocate(device)
     await cluster.wait_until_attached(device)
     await cluster.node_says(f"fab.{device}", "Visible")
@@ -222,7 +222,7 @@ class Pod:
             self.process = await asyncio.create_subprocess_exec(*self.words, stderr=log)
 
     async def ask(self, *words):
-        """`--check` with the same settings: its exit status and what it printed."""
+        """Run `--check` with the same settings; return its exit status and what it printed."""
         process = await asyncio.create_subprocess_exec(
             *self.words, "--check", *words, stdout=asyncio.subprocess.PIPE
         )

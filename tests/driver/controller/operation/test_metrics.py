@@ -39,7 +39,7 @@ class Counted:
         return float(samples[0].removeprefix(line)) if samples else None
 
     def steps(self):
-        """By step how often it was counted, without those that never were."""
+        """Return by step how often it was counted, without the steps that never were."""
         every = (*metrics.STEPS_THERE, *metrics.STEPS_BACK)
         counts = {step: self.value("step_duration_seconds_count", step=step) for step in every}
         return {step: number for step, number in counts.items() if number}

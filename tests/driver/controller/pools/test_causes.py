@@ -218,7 +218,7 @@ def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
 
 
 async def by_key(cluster, device):
-    """The device's taints as the API server has them."""
+    """Return the device's taints by key, as the API server has them."""
     return {taint["key"]: taint for taint in await cluster.taints(device) or ()}
 
 

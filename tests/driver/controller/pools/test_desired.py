@@ -317,7 +317,7 @@ BC = names.composite("pair", ("b", "c"))
 
 
 def members_of(action):
-    """By the name of each composite the members that its slice names."""
+    """Return by the name of each composite the members that its slice names."""
     return group.find_published_members([action.slice])
 
 

@@ -43,7 +43,7 @@ def ignore_change(*_):
 
 
 async def resyncs(loop, path):
-    """The moments at which each Fabric's pools were looked at."""
+    """Return by Fabric the times at which its pools were looked at during `HOURS`."""
     rounds = Rounds(loop)
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(apiserver.serving())

@@ -29,7 +29,7 @@ def make_finding(name, *, value="", effect="NoSchedule"):
 
 
 def marks(slices_, name="a"):
-    """The device's taints as key, value and effect."""
+    """Return the device's taints as key, value and effect."""
     taints = encoding.decode(slices_)[name]
     return [(taint.key.removeprefix(f"{DRIVER}/"), taint.value, taint.effect) for taint in taints]
 

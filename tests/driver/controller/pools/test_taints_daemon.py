@@ -12,7 +12,7 @@ LABEL = "fabric.drawbar.dev/fab"
 
 
 async def in_use(cluster, until, device, claim="c1", **where):
-    """The device is attached for a claim, and the node reports it visible."""
+    """Have the device attached for a claim, and reported visible by the node."""
     await cluster.allocate(device, name=claim, pod=claim, **where)
     await cluster.wait_until_attached(device, claim)
     await cluster.node_says(f"fab.{device}", attachments.VISIBLE)

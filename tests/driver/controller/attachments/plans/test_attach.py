@@ -47,7 +47,7 @@ OWNER = meta.OwnerReference(api_version="v1", kind="ConfigMap", name="c", uid="c
 
 
 def with_metadata(changed=None, **changes):
-    """An attachment whose metadata were changed."""
+    """Return an attachment with changed metadata."""
     changed = changed or attachment()
     metadata = msgspec.structs.replace(changed.metadata, **changes)
     return msgspec.structs.replace(changed, metadata=metadata)

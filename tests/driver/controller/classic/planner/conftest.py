@@ -40,7 +40,7 @@ class Players:
         return self.claims[key]
 
     def pod(self, name, *claim_names, fits=None, template=()):
-        """A pod; claims named in `template` are made for it."""
+        """Add a pod, and make the claims that `template` names for it; return the pod."""
         key = classic.Name(namespace="ns", name=name)
         uid = f"p{next(self.numbers)}"
         entries = {name: name for name in claim_names}
@@ -58,7 +58,7 @@ class Players:
         return self.pods[key]
 
     def delete_pod(self, name):
-        """The pod goes, with what only it needed."""
+        """Delete the pod, its contexts and the claims that it owns."""
         key = classic.Name(namespace="ns", name=name)
         pod = self.pods.pop(key)
         self.bound.pop(pod.uid, None)
@@ -88,7 +88,7 @@ class Players:
     # What the scheduler does.
 
     def schedule(self, pick=min):
-        """One attempt for each pod that is not bound."""
+        """Try once to schedule each pod that is not bound."""
         for pod in list(self.pods.values()):
             if pod.uid not in self.bound:
                 self._schedule(pod, pick)
@@ -158,7 +158,7 @@ class Players:
             del self.contexts[context.uid]
 
     def select(self, pod, node, potential=()):
-        """The scheduler, or kube-controller-manager, wants a node for the pod."""
+        """Select a node for the pod, as the scheduler or kube-controller-manager does."""
         context = self.context_of(pod) or classic.Context(
             version=classic.Version.V1ALPHA2,
             name=pod.name,
@@ -177,5 +177,5 @@ class Players:
 
 @pytest.fixture
 def world(state):
-    """Makes a cluster: `world(devices=2, ports=1)`."""
+    """Return the class of a cluster, used as `world(devices=2, ports=1)`."""
     return type("World", (Players, state), {})

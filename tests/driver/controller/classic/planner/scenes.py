@@ -2,17 +2,17 @@
 
 
 def names(steps):
-    """Of their types."""
+    """Return the names of the steps' types."""
     return [type(step).__name__ for step in steps]
 
 
 def kinds(steps):
-    """Their types."""
+    """Return the types of the steps."""
     return [type(step) for step in steps]
 
 
 def of_kind(steps, kind):
-    """Those of this type."""
+    """Return the steps of this type."""
     return [step for step in steps if isinstance(step, kind)]
 
 
@@ -38,6 +38,6 @@ def make_running_pod(world, **changes):
 
 
 def only(cluster):
-    """The one claim that there is."""
+    """Return the only claim of the cluster."""
     (claim,) = cluster.claims.values()
     return claim

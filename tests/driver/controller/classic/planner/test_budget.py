@@ -43,7 +43,7 @@ class Rounds(service.Rounds):
         return msgspec.structs.replace(self.cluster.observe(), judge=self._judge.meets)
 
     async def decide(self):
-        """Decides until nothing is left to be evaluated now; gives the last decision and all complaints."""
+        """Decide until nothing is left to be evaluated now; return the last decision and all complaints."""
         complaints = []
         while True:
             asked = len(self.evaluator.asked)
@@ -59,7 +59,7 @@ class Rounds(service.Rounds):
 
 @pytest.fixture
 def rounds(world, monkeypatch):
-    """Eight claims of the hostile namespace, and one other, which are allocated at once."""
+    """Return `Rounds` with eight claims of the hostile namespace and one other, all allocated at once."""
     monkeypatch.setattr(selectors, "BUDGET_SECONDS", 2.0)
     cluster = world(devices=1)
     for number in range(8):

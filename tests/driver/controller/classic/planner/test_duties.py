@@ -56,7 +56,7 @@ def test_of_several_pods_that_wait_for_a_claim_it_is_for_the_one_that_goes_where
 
 
 def test_of_several_pods_on_one_node_a_claim_is_for_the_one_whose_other_claims_go_there_too(world):
-    """Or each would get one of its two claims, and both would be taken back, again and again."""
+    """Otherwise each pod would get one of its two claims, and both would be taken back, again and again."""
     cluster = world(devices=2, node_names=("n1",), ports=2)
     for name in ("a", "b", "shared"):
         cluster.claim(name)

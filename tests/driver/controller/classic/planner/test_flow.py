@@ -15,7 +15,7 @@ REQUEST = matching.Request(name=handles.WHOLE_CLAIM)
 
 
 def user_creates_pod_and_claim_controller_creates_claim(cluster, *, template, immediate=False):
-    """Gives the pod; a claim of a template is the pod's own, a regular one is there before."""
+    """Create the pod, and its claim before it or from a template; return the pod."""
     if not template:
         cluster.claim("c", immediate=immediate)
         return cluster.pod("p", "c")
@@ -25,7 +25,7 @@ def user_creates_pod_and_claim_controller_creates_claim(cluster, *, template, im
 
 
 def driver_allocates_immediately(cluster):
-    """If immediate allocation."""
+    """Check the steps of immediate allocation."""
     assert scenes.kinds(cluster.settle()) == [actions.Protect, actions.Attach], "allocation in progress"
     cluster.attach_all()
     assert scenes.kinds(cluster.settle()) == [actions.Allocate], "claim ready for use by any pod"
@@ -33,7 +33,7 @@ def driver_allocates_immediately(cluster):
 
 
 def scheduler_and_driver_negotiate(cluster, pod):
-    """If the pod is pending, with delayed allocation and the resource not allocated yet."""
+    """Check the steps for a pending pod with delayed allocation, before the resource is allocated."""
     cluster.schedule()
     context = cluster.context_of(pod)
     assert context.potential_nodes, "the nodes that fit the pod"
@@ -48,7 +48,7 @@ def scheduler_and_driver_negotiate(cluster, pod):
 
 
 def scheduler_binds(cluster, pod):
-    """If the resource is allocated and reserved."""
+    """Check the steps once the resource is allocated and reserved."""
     cluster.schedule()
     assert [consumer.uid for consumer in scenes.only(cluster).reserved_for] == [pod.uid]
     assert cluster.bound[pod.uid] == scenes.only(cluster).allocation.node
@@ -57,7 +57,7 @@ def scheduler_binds(cluster, pod):
 
 
 def driver_deallocates(cluster):
-    """If the claim has a deletionTimestamp and reservedFor is empty."""
+    """Check the steps once the claim has a deletionTimestamp and its reservedFor is empty."""
     assert scenes.kinds(cluster.settle()) == [actions.Detach], "resource driver deallocates resource"
     cluster.attach_all()
     assert scenes.kinds(cluster.settle()) == [actions.Free, actions.Unprotect], (

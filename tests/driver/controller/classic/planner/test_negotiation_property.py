@@ -67,7 +67,7 @@ class Storm:
                 self.at_once.add(pod.uid)
 
     def drive(self):
-        """A round of the driver, which may die in it, and whose writes may be lost or refused."""
+        """Run a round of the driver, which may die in it; its writes may be lost or refused."""
         world, draw = self.world, self.random
         broken = set()
         for step in world.decide():
@@ -125,7 +125,7 @@ class Storm:
                     world.delete_pod(draw.choice(waiting).name.name)
 
     def kill_or_revive(self):
-        """A node goes with the pods on it, or comes back."""
+        """Bring the dead node back, or else take a node away with the pods on it."""
         world, draw = self.world, self.random
         if self.dead or len(world.nodes) == 1:
             world.nodes |= self.dead
@@ -141,7 +141,7 @@ class Storm:
         return self.random.choice(sorted(candidates, key=key))
 
     def calm(self):
-        """No more trouble: pods run and end until none is left; gives those that wait in vain."""
+        """Run and end pods without trouble until none is left; return the pods that wait in vain."""
         world = self.world
         world.nodes |= self.dead
         for pod in [pod for pod in world.pods.values() if not self.is_possible(pod)]:
@@ -164,7 +164,7 @@ class Storm:
         return tuple(world.pods.values())
 
     def is_possible(self, pod):
-        """Whether the pod could run in an empty cluster."""
+        """Return whether the pod could run in an empty cluster."""
         world = self.world
         if pod.uid in self.at_once:
             return False

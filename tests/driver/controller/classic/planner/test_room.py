@@ -18,7 +18,7 @@ DAY = datetime.timedelta(days=1)
 
 @pytest.fixture
 def waiting(world):
-    """A pod that waits for devices with the longest names there are, and a node that was selected for it."""
+    """Return a function that makes a pod with a selected node, waiting for devices with the longest names."""
 
     def make_waiting_pod(count):
         cluster = world(devices=0, pool=POOL)

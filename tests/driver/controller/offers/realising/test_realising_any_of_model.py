@@ -28,7 +28,7 @@ def chassis(*numbers):
 
 @pytest.fixture
 def chooser(controller_world):
-    """`async with chooser(**changes) as cluster`: with a fabric that gives its last free disk of three."""
+    """Return a function that runs a cluster; its fabric gives the last free disk of three."""
 
     @contextlib.asynccontextmanager
     async def running(**changes):
@@ -223,7 +223,7 @@ def _anonymous(device):
 
 @pytest.fixture
 async def rack():
-    """`await rack(marks=True)`: a fabric with three disks, the places before it, and what holds them."""
+    """Yield a function that makes a fabric with three disks, the list of its holds, and its adapter."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def make_rack(*, marks=True, lost=0, carved=False):
@@ -446,7 +446,7 @@ class Busy:
         yield events()
 
     async def close(self):
-        """There is nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 async def test_many_changes_of_a_large_fabric_are_arranged_together():
