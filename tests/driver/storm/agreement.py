@@ -139,7 +139,7 @@ class Browser:
         }
 
     def differences(self, whole):
-        """What it shows, and what the cluster that was read should make it show, by key, where the two differ."""
+        """Return by key what the page shows and what it should show, where the two differ."""
         shown = _tree(whole)
         expected = _convert_to_json({row.key: row for row in device_rows.from_tree(shown)}) | {
             "fabrics": sorted([fabric.name, fabric.state, fabric.message] for fabric in shown.fabrics),
@@ -200,12 +200,12 @@ def _results(claim):
 
 
 def _names(result):
-    """The devices that a claim was given: a share is one, beside the device that it is a share of."""
+    """Return the devices of an allocation result: the device itself and, if there is one, its share."""
     share = result.get("shareID")
     return (result["device"], *([f"share-{share}"] if share else []))
 
 
 def _whole(attachment):
-    """The composite that an attachment is a part of."""
+    """Return the attachment's composite in a list, or an empty list."""
     composite = attachment["spec"].get("composite")
     return [composite["name"]] if composite else []

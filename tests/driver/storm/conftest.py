@@ -10,7 +10,7 @@ from drawbar.mocks.testing import virtualtime
 
 @pytest.fixture
 def in_storm(tmp_path):
-    """`in_storm(steps)`: runs the coroutine function with a `Storm` of two nodes and four devices, in virtual time."""
+    """Return a function that runs steps in virtual time, with a `Storm` of two nodes and four devices."""
 
     def run(steps, made=world.Storm, keep_seconds=0):
         loop = virtualtime.VirtualTimeLoop()

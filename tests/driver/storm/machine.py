@@ -100,7 +100,7 @@ class Truth:
         self.stated = set()
 
     async def check(self):
-        """What must hold at every moment."""
+        """Check what must hold at every moment."""
         recorded = await self.storm.attachments()
         specs = self._by_device(recorded)
         assert len(specs) == len(recorded), f"two attachments are of one device: {recorded}"
@@ -177,7 +177,7 @@ class Truth:
         )
 
     async def come_to_rest(self):
-        """The trouble ends, all claims go: everything must become free, and nothing may be left."""
+        """End the trouble and release all claims; check that everything becomes free and nothing is left."""
         await self._end_trouble()
         await self.check_calm()
         for attachment in await self.storm.attachments():
@@ -203,7 +203,7 @@ class Truth:
             await self.storm.a_node_comes_back(name)
 
     async def check_calm(self):
-        """What must hold once the trouble is over, while claims have devices."""
+        """Check what must hold once the trouble is over, while claims have devices."""
 
     async def grow_calm(self):
         """Let everything that waits come to its end: deadlines, and the allocation that failed."""

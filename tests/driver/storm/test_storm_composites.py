@@ -85,7 +85,7 @@ class CompositeStorm(world.Storm):
         await self.api.patch(kinds.FABRIC, "f", body, content=client.Patch.MERGE, into=dict)
 
     async def clear_the_way(self):
-        """Nothing that others or operators hold keeps the members of `duo` from a claim."""
+        """Remove whatever others or operators hold that keeps the members of `duo` from a claim."""
         self.unlisted.clear()
         self.fabric.console.clear_faults()
         self.fabric.console.resume()
@@ -140,7 +140,7 @@ class CompositeTruth(machine.Truth):
         await self._check_offers()
 
     async def _check_records(self):
-        """A claim's attachments are of what it was given, and those of one composite agree on its members."""
+        """Check that attachments match their claims' allocations, and agree on a composite's members."""
         allocations = {
             claim["metadata"]["uid"]: claim["status"]["allocation"]
             for claim in await self.storm.claims()
@@ -162,7 +162,7 @@ class CompositeTruth(machine.Truth):
                 assert name in given, f"{spec} is for a claim that was given {given}"
 
     async def _check_offers(self):
-        """No member comes to be offered alone, but for a while after the list of composites changed."""
+        """Check that no member comes to be offered alone, except for a while after the composites changed."""
         taken, offered = await self._taken_alone(), set(await self.storm.taints())
         alone = (offered & self.storm.reserved) - taken
         if self.storm.loop.time() > self.storm.changed_at + TAKEN_OVER_SECONDS:
@@ -171,7 +171,7 @@ class CompositeTruth(machine.Truth):
         self.offered_alone = alone | taken
 
     async def _taken_alone(self):
-        """The devices that claims have by themselves, or had: they become members afterwards."""
+        """Return the devices that claims have, or had, by themselves: these become members afterwards."""
         claimed = {
             result["device"]
             for claim in await self.storm.claims()
@@ -195,7 +195,7 @@ class CompositeTruth(machine.Truth):
         await super()._end_trouble()
 
     async def check_calm(self):
-        """Of each composite that a claim has, all members have an attachment or none has, unless a pod may be using it."""
+        """Check that of a claimed composite all members have an attachment, unless a pod may be using it."""
         await self.grow_calm()
         claims = {claim["metadata"]["uid"]: claim for claim in await self.storm.claims()}
         held = collections.defaultdict(set)
@@ -219,7 +219,7 @@ class CompositeTruth(machine.Truth):
 
 
 def _was_ready(claim, name):
-    """Whether a pod may be using what the claim was given."""
+    """Return whether a pod may be using what the claim was given."""
     reported = [entry for entry in claim["status"].get("devices", ()) if entry["device"] == name]
     true = {
         condition["type"]

@@ -17,7 +17,7 @@ ALL_TOLD_SECONDS = 900
 
 @pytest.fixture
 def down(monkeypatch):
-    """`down(storm)`: its fabric manager is not reached from now on, for another reason at each try."""
+    """Return a function that makes a storm's fabric manager unreachable, for another reason at each try."""
 
     def go_down(storm):
         tries = itertools.count()

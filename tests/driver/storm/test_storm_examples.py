@@ -13,7 +13,7 @@ DEVICE, NODE = "d0", "n1"
 
 
 async def lose_the_record(storm, kind):
-    """The record of an attachment vanishes while its attach, or its detach, hangs."""
+    """Remove the record of an attachment while its attach, or its detach, hangs."""
     if kind is contract.OperationKind.DETACH:
         await storm.allocate(DEVICE, NODE)
         await asyncio.sleep(5)
@@ -33,7 +33,7 @@ async def lose_the_record(storm, kind):
 
 
 async def until_free(storm, seconds):
-    """Nothing is attached or recorded in the end; the claims are gone."""
+    """Wait until nothing is attached or recorded, after the claims are gone."""
     for _ in range(seconds // 5):
         await storm.nodes_do_their_duty()
         await asyncio.sleep(5)

@@ -10,7 +10,7 @@ from drawbar.driver.kube import kinds
 
 @pytest.fixture
 def lacking(monkeypatch):
-    """`lacking(storm, names, listings)`: the next listings of the storm's fabric, or all of them, lack these devices."""
+    """Return a function that removes devices from the next listings of a storm's fabric, or from all."""
 
     def lack(storm, names, listings=None):
         whole, left = storm.fabric.devices, [listings]

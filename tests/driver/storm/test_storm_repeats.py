@@ -10,7 +10,7 @@ STORM = Path(__file__).with_name("test_controller_storm.py")
 
 
 async def journal(path, hash_seed):
-    """What the fabrics of three examples did, but for the time of day."""
+    """Run three examples, and return what their fabrics did, without the time of day."""
     variables = {
         "DRAWBAR_STORM_EXAMPLES": "3",
         "DRAWBAR_STORM_JOURNAL": str(path),

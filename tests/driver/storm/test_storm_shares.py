@@ -88,7 +88,7 @@ class ShareStorm(world.Storm):
     # Claims.
 
     async def offered_bytes(self):
-        """How much memory the pool is published with; 0 while it is not published."""
+        """Return the amount of memory that the pool is published with; 0 while it is not published."""
         values = [
             device["capacity"]["memory"]["value"]
             for spec in await self.specs()
@@ -120,7 +120,7 @@ class ShareStorm(world.Storm):
         return result | {"shareID": self._share_id()} if "shareID" in result else result
 
     async def shares(self):
-        """The shares that claims have."""
+        """Return the id and the size of each share that claims have."""
         return [
             {"id": result["shareID"], "bytes": quantities.parse(result["consumedCapacity"]["memory"])}
             for claim in await self.claims()
@@ -131,7 +131,7 @@ class ShareStorm(world.Storm):
     # Operators and others.
 
     async def recorded_shares(self):
-        """The device names of the attachments of shares and slices."""
+        """Return the device names of the attachments of shares and slices."""
         devices = [attachment["spec"]["device"] for attachment in await self.attachments()]
         return [device for device in devices if device not in self.devices]
 
@@ -174,7 +174,7 @@ class ShareStorm(world.Storm):
             return
 
     async def others_end(self):
-        """What another owner began comes to its end."""
+        """Cancel the unfinished operations of other owners."""
         for record in self.fabric._world.list_unfinished_records():
             if record.operation.request_id in self._asked_by_others:
                 await self.fabric._works.cancel(record.operation.id)
@@ -206,7 +206,7 @@ class ShareTruth(machine.Truth):
         self._check_others(slices)
 
     async def _check_records(self, bytes_of, given):
-        """An attachment is of as much memory as its claim was given, and of no other's slice."""
+        """Check that attachments have as much memory as their claims were given, and share no slice."""
         occupied = collections.Counter()
         for attachment in await self.storm.attachments():
             share, device = attachment["spec"].get("share"), attachment.get("status", {}).get("device")
@@ -233,7 +233,7 @@ class ShareTruth(machine.Truth):
         await self.storm.others_end()
 
     async def check_calm(self):
-        """Each slice has its attachment, and each claim that did not fail has all of its shares."""
+        """Check that each slice has its attachment, and that the pool is published with all that is free."""
         await self.grow_calm()
         recorded = {
             attachment["spec"]["share"]["shareID"]
@@ -260,7 +260,7 @@ class ShareTruth(machine.Truth):
         )
 
     async def _check_usable(self):
-        """A claim gets all that is free: nothing that was left at the fabric keeps the pool busy."""
+        """Check that a claim gets all that is free: nothing left at the fabric keeps the pool busy."""
         free = self._free_of_others() // STEP
         if not free:
             return
@@ -330,7 +330,7 @@ def test_whatever_happens_each_share_is_one_slice_and_none_is_left():
 
 
 async def until_free(storm, seconds):
-    """Nothing is attached, recorded or carved in the end."""
+    """Wait until nothing is attached, recorded or carved."""
     for _ in range(seconds // 5):
         await storm.nodes_do_their_duty()
         await asyncio.sleep(5)

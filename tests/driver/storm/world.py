@@ -43,7 +43,7 @@ class Fused(wrapping.WrappingAdapter):
 
     @classmethod
     def validate(cls, config):
-        """Anything does."""
+        """Accept any configuration."""
 
     @classmethod
     async def connect(cls, config):
@@ -83,11 +83,11 @@ class Fused(wrapping.WrappingAdapter):
             return await super().detach(request)
 
     async def close(self):
-        """The fabric outlives its callers."""
+        """Leave the fabric open: it outlives its callers."""
 
 
 def adapter_of(storm, lives):
-    """The class of an adapter to the fabric of a storm, for one controller."""
+    """Return the class of an adapter to a storm's fabric, for one controller."""
     return type("Fused", (Fused,), {"storm": storm, "lives": lives})
 
 
@@ -126,7 +126,7 @@ class Storm(clusters.Cluster):
         return {}
 
     def as_listed(self, inventory):
-        """The fabric's listing as the controller gets it."""
+        """Return the fabric's listing as the controller gets it."""
         return inventory
 
     async def begin(self, keep_seconds):
@@ -237,7 +237,7 @@ class Storm(clusters.Cluster):
             await self.api.delete(kinds.CLAIM, claim["metadata"]["name"], namespace="default")
 
     async def reallocate(self, number):
-        """The same claim gets the same device again, under a new allocation."""
+        """Give a claim the same devices again, under a new allocation."""
         claims = [claim for claim in await self.claims() if "allocation" in claim.get("status", {})]
         if not claims:
             return
@@ -254,7 +254,7 @@ class Storm(clusters.Cluster):
         await self._write_status(claim)
 
     def _given_again(self, result):
-        """A result of an allocation as the next one has it."""
+        """Return a result of an allocation as the next allocation has it."""
         return result
 
     async def _write_status(self, claim):
@@ -286,7 +286,7 @@ class Storm(clusters.Cluster):
         return wanted
 
     def name_of(self, device_id):
-        """The name that `connections` has for a device of the fabric."""
+        """Return the name that `connections` has for a device of the fabric."""
         return device_id
 
     def offered_as(self, device):
@@ -294,7 +294,7 @@ class Storm(clusters.Cluster):
         return device
 
     def devices_of(self, given):
-        """The devices that are attached for what a claim was given, by the names that `connections` has."""
+        """Return the devices attached for an allocation result, by the names that `connections` has."""
         return (given["device"],)
 
     # Nodes.
@@ -305,7 +305,7 @@ class Storm(clusters.Cluster):
         await self._nodes_report_claims()
 
     async def _nodes_report_claims(self):
-        """Each node reports on a claim what is ready on it, of a composite once all members are."""
+        """Report on each claim what is ready on its node; a composite is ready once all members are."""
         recorded = msgspec.convert(await self.attachments(), list[attachments.DeviceAttachment])
         by_name = {attachment.metadata.name: attachment for attachment in recorded}
         ready = {
@@ -342,7 +342,7 @@ class Storm(clusters.Cluster):
                     await claimstatus.apply(self.api, claim, body, manager="drawbar-node")
 
     async def a_node_acts_once(self, number):
-        """One device is released, or becomes ready, and the others of its node have to wait."""
+        """Let a node release one device, or make it ready; the others of the node have to wait."""
         reachable = await self._reachable()
         if reachable:
             await self._node_acts(reachable[number % len(reachable)])
@@ -360,7 +360,7 @@ class Storm(clusters.Cluster):
             )
 
     async def _reachable(self):
-        """The attachments of nodes that live."""
+        """Return the attachments of living nodes."""
         return [
             attachment
             for attachment in await self.attachments()
@@ -465,7 +465,7 @@ class Storm(clusters.Cluster):
                 self.orphans[self.name_of(device)] = self.loop.time()
 
     async def an_attachment_vanishes(self, device):
-        """Removed by force, or not in the backup that was restored."""
+        """Remove an attachment as by force, or as if a restored backup lacked it."""
         if device in self.find_unmarked():
             # Taken as it was found, it would be foreign again, with our detach perhaps on its way.
             return
