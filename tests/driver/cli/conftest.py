@@ -19,7 +19,7 @@ def no_environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def run_verb(capsys):
-    """`run_verb(*words)`: the status, the output and the errors of `drawbar`."""
+    """Return a function; `run_verb(*words)` runs `drawbar` and returns its status, output and errors."""
 
     def run(*words):
         try:
@@ -48,9 +48,10 @@ explain_command, maintenance_command, move_command, status_command, taint_comman
 
 @pytest.fixture
 def cluster(drawbar_apiserver, monkeypatch):
-    """An API server with the Fabric rack-1 of two devices, of which gpu-1 is ready on node-1 for the pod train-0.
+    """Return a function that runs coroutine functions with a client of a filled API server.
 
-    The claim `next` waits for the scheduler; the node's own device disk-9 is in use by the claim `local`.
+    The Fabric rack-1 has two devices; gpu-1 is ready on node-1 for the pod train-0. The claim `next` waits
+    for the scheduler; the node's own device disk-9 is in use by the claim `local`.
     """
     monkeypatch.setenv("KUBECONFIG", str(drawbar_apiserver.kubeconfig))
 

@@ -22,7 +22,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture
 def root_logger():
-    """The verbs configure logging for their process; what was there comes back."""
+    """Yield the root logger, and restore it afterwards: the verbs configure logging for their process."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield root
@@ -32,7 +32,7 @@ def root_logger():
 
 @pytest.fixture
 def options(tmp_path, root_logger):
-    """Options of a node daemon that would run, if its API server answered."""
+    """Return options of a node daemon that would run if its API server answered."""
     sysfs.SysfsTree.create(tmp_path / "sys")
     content = {
         "current-context": "c",
@@ -56,7 +56,7 @@ def words(options):
 
 
 def one_sentence(text):
-    """The error that stands alone on stderr."""
+    """Return the error, after checking that it stands alone on stderr."""
     lines = [line for line in text.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, text
     assert "Traceback" not in text
@@ -147,7 +147,7 @@ class Node:
         self.lines = []
 
     async def until(self, holds):
-        """Reads its log until a line holds."""
+        """Read the daemon's log until a line holds; return the line."""
         async with asyncio.timeout(120):
             while line := (await self.process.stderr.readline()).decode():
                 self.lines.append(line)
@@ -179,7 +179,7 @@ async def started(options):
 
 @contextlib.asynccontextmanager
 async def cluster(options, user="admin"):
-    """An API server with DeviceAttachments; the node daemon calls it as `user`."""
+    """Yield the administrator's client of an API server; the node daemon calls the server as `user`."""
     async with apiserver.serving() as server:
         server.kubeconfig(Path(options["--kubeconfig"]), user)
         admin = config.from_kubeconfig(server.kubeconfig(Path(options["--sysfs"]).parent / "admin"))

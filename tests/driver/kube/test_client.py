@@ -268,7 +268,7 @@ async def follow(api):
 
 
 async def timers(port):
-    """The kinds of timers of the connections to a port of this host, as the kernel numbers them (proc_net_tcp.txt)."""
+    """Return the timers of the connections to a local port, as the kernel numbers them (proc_net_tcp.txt)."""
     text = await asyncio.to_thread(Path("/proc/net/tcp").read_text)
     lines = [line.split() for line in text.splitlines()[1:]]
     return [line[5].partition(":")[0] for line in lines if int(line[2].partition(":")[2], 16) == port]

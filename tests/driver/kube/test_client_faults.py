@@ -14,7 +14,7 @@ from drawbar.driver.kube import answers, client, errors, kinds, sessions
 
 @contextlib.asynccontextmanager
 async def raw_server(*chunks):
-    """A server that reads a request, sends these bytes, and hangs up."""
+    """Yield a client of a server that reads a request, sends these bytes, and hangs up."""
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -160,7 +160,7 @@ async def test_what_identifies_no_object_is_no_answer():
 
 
 def object_of(name, size):
-    """An object whose JSON has that many bytes, nearly all of them the escapes of `<`."""
+    """Return an object whose JSON has `size` bytes, nearly all of them the escapes of `<`."""
     head = b'{"metadata":{"name":"%s","uid":"%s","resourceVersion":"7"},"data":"' % (name, name)
     escapes, rest = divmod(size - len(head) - 2, 6)
     return head + b"\\u003c" * escapes + b"x" * rest + b'"}'
@@ -206,7 +206,7 @@ async def test_what_breaks_the_protocol_is_unreachable_and_no_error_of_a_library
 
 @contextlib.asynccontextmanager
 async def collection(*sizes):
-    """A server that lists objects of these sizes in pages, and what it was asked for: (limit, only metadata)."""
+    """Yield a client of a server of such objects, and the server's requests: (limit, only metadata)."""
     asked = []
 
     async def page(request):

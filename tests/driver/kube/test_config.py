@@ -70,7 +70,7 @@ def test_the_file_named_comes_before_the_environment_and_that_before_the_pod(tmp
 
 @contextlib.asynccontextmanager
 async def tls_server(pair, *, clients=None):
-    """An HTTPS server that shows whether the client presented a certificate."""
+    """Yield the URL of an HTTPS server; its answer shows whether the client presented a certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=clients)
     if clients:
         context.verify_mode = ssl.CERT_REQUIRED

@@ -10,7 +10,7 @@ ODD = r'{"plain": "]}", "quoted": "\"[[[", "backslash": "\\"}'
 
 
 def claim(levels):
-    """A claim with parameters of so many levels, and a spec like them, which is not read."""
+    """Return a claim with parameters of so many levels, and a spec like them, which is not read."""
     nested = "[" * levels + "1" + "]" * levels
     config = (
         f'{{"devices": {{"config": [{{"opaque": {{"driver": "a", "parameters": {nested}}}}}, '

@@ -15,7 +15,7 @@ CLAIM = attachments.ClaimReference(namespace="default", name="c1", uid="u1")
 
 @contextlib.asynccontextmanager
 async def recording(folder, user="admin", instance="node-1", **changes):
-    """The server, its administrator, and a recorder of `user` that runs."""
+    """Yield the server, its administrator's client, and a running recorder of `user`."""
     async with apiserver.serving() as server:
         mine = config.from_kubeconfig(server.kubeconfig(folder / "mine", user))
         admin = config.from_kubeconfig(server.kubeconfig(folder / "admin"))
@@ -142,7 +142,7 @@ class Clock:
 
 
 async def wait_for_events(api, holds):
-    """Read all Events until it holds of them."""
+    """Read all Events until `holds` is true of them; return them."""
     async with asyncio.timeout(120):
         while True:
             listed = (await api.list_all(kinds.EVENT, into=dict)).items
@@ -160,7 +160,7 @@ def total_of(listed):
 
 
 async def record(api, recorder, times, **words):
-    """Record one after the other, each after the Event before is stored; return all Events."""
+    """Record so many Events, each after the Event before is stored; return all Events."""
     before = total_of((await api.list_all(kinds.EVENT, into=dict)).items)
     for number in range(times):
         reported = {key: word.format(number) for key, word in words.items()}

@@ -63,7 +63,7 @@ def test_of_several_files_the_first_current_context_wins_and_missing_ones_are_pa
 
 
 def test_a_context_cluster_and_user_may_lie_in_different_files(tmp_path, pair):
-    """Each path is relative to the file in which it stands."""
+    """Paths are relative to the file in which they stand."""
     context = kubeconfig(tmp_path / "1", clusters=None, users=None)
     cluster = kubeconfig(tmp_path / "2", cluster={"server": URL, "certificate-authority": "ca"}, users=None)
     user = {"client-certificate": "cert", "client-key": "key"}
@@ -206,7 +206,7 @@ def pair(authority):
 
 @contextlib.asynccontextmanager
 async def tls_server(issued, answer, authority=None):
-    """An HTTPS server; its URL. With an authority it demands a certificate of it."""
+    """Yield the URL of an HTTPS server; with an authority, it demands a client certificate issued by it."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     issued.configure_cert(context)
     if authority:
@@ -326,7 +326,7 @@ def test_the_proxy_of_the_environment_is_used_as_kubectl_uses_it(tmp_path, monke
 
 
 def plugin(folder, token_command, *, seconds=None, status=None):
-    """A program that logs in with the output of a shell command as the token; it counts its runs."""
+    """Return the configuration of a login program with a shell command's token; it counts its runs."""
     expiry = ""
     if seconds is not None:
         expiry = '"expirationTimestamp":"%s",'

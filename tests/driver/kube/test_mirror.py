@@ -111,7 +111,7 @@ class Script:
         return answer
 
     def _page(self, token):
-        """One of two pages, of which the second may have expired."""
+        """Return one of two pages; the second may have expired."""
         if token is None:
             metadata = {"resourceVersion": "10", "continue": "more"}
             return web.json_response({"metadata": metadata, "items": [self._make_item("one")]})
@@ -162,7 +162,7 @@ async def test_every_difference_is_reported_once_in_order(tmp_path):
 
 
 async def grow(api, name, size):
-    """Gives an object data of that many bytes."""
+    """Give an object data of that many bytes."""
     body = {"data": {"a": "<" * size}}
     try:
         await api.patch(KIND, name, body, content=client.Patch.MERGE, into=Thing, namespace="default")
@@ -212,7 +212,7 @@ WRONG = {"labels": 5}
 async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_read_or_gone(
     caplog, monkeypatch
 ):
-    """One that was read before, one that never was, and one in place of another of its name."""
+    """Three objects cannot be read: one was read before, one never was, one replaces another of its name."""
     script = Script()
     script.listing["items"] = [
         make_object("never", "u1", "1", **WRONG),

@@ -17,7 +17,7 @@ BEGUN = b'{"type":"ADDED","object":{"metadata":{"name":"'
 
 @contextlib.asynccontextmanager
 async def dripping(head):
-    """A server that answers each request with this head, and then with a byte at a time without end."""
+    """Yield a client of a server that answers with this head, and then with single bytes without end."""
 
     async def serve(reader, writer):
         with contextlib.closing(writer), contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):

@@ -33,7 +33,7 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def raw(self):
-        """A connection without TLS."""
+        """Yield a connection without TLS."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             yield reader, writer
@@ -42,7 +42,7 @@ class Server:
 
     @contextlib.asynccontextmanager
     async def client(self, context=None):
-        """A connection with TLS, of whatever version the context allows."""
+        """Yield a connection with TLS, of whatever version the context allows."""
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=context or make_trusting_context()
         )
@@ -52,11 +52,11 @@ class Server:
             writer.transport.abort()
 
     async def open(self):
-        """The number of connections, those in a handshake included."""
+        """Return the number of connections, including those in a handshake."""
         return len(self.entrance)
 
     async def answers(self):
-        """Whether an honest client is served."""
+        """Return whether an honest client is served."""
         async with asyncio.timeout(120), self.client() as (reader, writer):
             writer.write(b"hello")
             return await reader.readexactly(5) == b"hello"
@@ -72,7 +72,7 @@ def make_trusting_context(**versions):
 
 
 def client_hello():
-    """The first bytes of a handshake."""
+    """Return the first bytes of a handshake."""
     out = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
         make_trusting_context().wrap_bio(ssl.MemoryBIO(), out).do_handshake()
@@ -166,7 +166,7 @@ async def test_a_client_that_closes_its_half_after_the_handshake_leaves_no_conne
 
 
 async def test_bytes_that_come_with_the_end_of_the_handshake_reach_the_server(server):
-    """TLS 1.3: a client may send them in the same packet as its last message."""
+    """TLS 1.3 lets a client send them in the same packet as its last message."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = make_trusting_context().wrap_bio(incoming, outgoing)
     async with server.raw() as (reader, writer), asyncio.timeout(120):
@@ -207,7 +207,7 @@ async def test_of_open_connections_the_one_that_was_useful_longest_ago_gives_way
 
 
 async def test_a_client_cannot_have_the_keys_negotiated_again(server):
-    """In TLS 1.2 each such handshake costs the server more than the client."""
+    """Renegotiation in TLS 1.2 costs the server more than the client."""
     command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.port}", "-tls1_2", "-quiet"]
     process = await asyncio.create_subprocess_exec(
         *command[:-1],

@@ -53,7 +53,7 @@ async def allow(api):
 
 @pytest.fixture
 async def proxied(tmp_path, own_address):
-    """A daemon's metrics behind the proxy: `await get(token)` returns status and text."""
+    """Yield a daemon's metrics behind the proxy: `await get(token)` returns status and text."""
     host, port = own_address
     pages = {"/metrics": lambda: web_response.Response(text=PAGE)}
     async with contextlib.AsyncExitStack() as stack:

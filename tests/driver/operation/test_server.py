@@ -36,7 +36,7 @@ def port(own_address):
 
 
 async def raw(endpoint, request):
-    """The answer to these bytes; empty if the server hung up."""
+    """Return the answer to these bytes; empty if the server hung up."""
     reader, writer = await asyncio.open_unix_connection(endpoint.host)
     try:
         writer.write(request)
@@ -177,7 +177,7 @@ async def test_a_live_socket_is_not_taken_away(endpoint):
 async def test_a_socket_that_another_instance_is_making_is_neither_replaced_nor_swept(
     endpoint, tmp_path, until
 ):
-    """Between its binding and its listening it looks like that of a dead daemon."""
+    """Such a socket looks like that of a dead daemon between its binding and its listening."""
     path = tmp_path / "h.sock"
     with socket.socket(socket.AF_UNIX) as begun, server._lock_folder(tmp_path):
         begun.bind(str(path))
@@ -206,7 +206,7 @@ def test_a_probe_without_an_answer_is_one_sentence(endpoint):
 
 
 async def run_probe(*words, where=None, options=()):
-    """Runs the probe as the image does; gives its status, what it printed, and its errors."""
+    """Run the probe as the image does; return its status, what it printed, and its errors."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-IS", *options, probe.__file__, *words),
         env={} if where is None else {probe.VARIABLE: str(where)},

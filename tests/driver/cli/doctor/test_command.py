@@ -138,7 +138,7 @@ def test_the_help_has_examples(capsys):
 
 @pytest.fixture
 def node(tmp_path, monkeypatch, drawbar_sysfs):
-    """The settings of a node daemon, as its pod has them; its directories, made as the kubelet makes them."""
+    """Set a node daemon's variables as in its pod, make its directories, and yield the kubelet's."""
     # pytest's folders are too deep for sockets.
     with tempfile.TemporaryDirectory(prefix="drawbar-") as short:
         folder = Path(short, "k")

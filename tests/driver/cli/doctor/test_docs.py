@@ -35,14 +35,14 @@ SPEC = {
 
 
 def lines(where):
-    """The commands of all blocks that are marked so, in their order."""
+    """Return the commands of all blocks with this mark, in their order."""
     blocks = re.findall(rf"```sh {where}\n(.*?)```", DOCTOR + TROUBLES, re.DOTALL)
     return [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
 
 
 @pytest.fixture
 def cluster(drawbar_apiserver, monkeypatch):
-    """What the pages speak of: a Fabric rack-1 whose device gpu-1 is on the node worker-1."""
+    """Create the objects of the pages: a Fabric rack-1 whose device gpu-1 is on the node worker-1."""
 
     async def make():
         async with client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api:
@@ -65,7 +65,7 @@ def cluster(drawbar_apiserver, monkeypatch):
 
 
 def runs(command, capsys):
-    """Runs a command of the doctor and checks that it looked at something."""
+    """Run a command of the doctor, and check that it looked at something."""
     program, *words = shlex.split(command)
     assert program == "drawbar"
     try:

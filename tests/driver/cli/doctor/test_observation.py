@@ -160,7 +160,7 @@ async def test_a_cluster_without_drawbar_is_reported_with_what_to_install(servin
 
 
 def rules(role):
-    """A role without each of its rules in turn."""
+    """Yield the role without each of its rules in turn."""
     for number in range(len(role["rules"])):
         yield role | {"rules": role["rules"][:number] + role["rules"][number + 1 :]}
 
@@ -362,7 +362,7 @@ WRITES = (
 
 @contextlib.asynccontextmanager
 async def denied(api, daemon, group, resource):
-    """An admission policy that refuses what a daemon writes of a kind."""
+    """Have an admission policy refuse what a daemon writes of a kind, inside the block."""
     user = f"system:serviceaccount:drawbar:drawbar-{daemon}"
     rule = {
         "apiGroups": [group],

@@ -80,7 +80,7 @@ def pod(name="n1", ready="True", account="drawbar-node", phase="Running"):
 
 
 def lease(name="drawbar-controller", *, age=2, skew=0, holder="c-0", written=True, renewed=""):
-    """Renewed so long ago by the API server's clock, by a holder whose clock is so far ahead."""
+    """Return a lease renewed `age` seconds ago by a holder whose clock is `skew` seconds ahead."""
     moment = NOW - age * SECOND
     fields = msgspec.Raw(b'{"f:spec":{"f:renewTime":{}}}')
     entry = observed.ManagedFields(time=meta.timestamp(moment), fields_v1=fields)
@@ -165,7 +165,7 @@ HEALTHY = observed.Cluster(
 
 
 def problems(**changes):
-    """What is not well, as `severity check`."""
+    """Return the findings that are not OK, as `severity check`."""
     reported = plan.plan(msgspec.structs.replace(HEALTHY, **changes))
     assert all(finding.message for finding in reported)
     assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK), reported
@@ -308,7 +308,7 @@ def test_what_the_doctor_reports_of_the_cluster(changes, expected):
 
 
 def silent(*names):
-    """A Fabric whose status names these nodes as without a living daemon."""
+    """Return a Fabric whose status names these nodes as having no living daemon."""
     message = f"host h is avoided; {daemons.trouble(names)}; d0 has no room for its taints"
     degraded = meta.Condition(type="Degraded", status="True", reason="Troubles", message=message)
     usual = fabric()

@@ -21,7 +21,7 @@ def no_kubeconfig(monkeypatch, tmp_path):
 
 @pytest.fixture
 def drawbar_command(run_verb):
-    """Runs `drawbar fabric` and returns its status, output and errors."""
+    """Return a function that runs `drawbar fabric` and returns its status, output and errors."""
 
     def run(*words):
         status, out, err = run_verb("fabric", *words)
@@ -33,7 +33,7 @@ def drawbar_command(run_verb):
 
 @pytest.fixture
 def config_file(tmp_path):
-    """Writes a configuration file; content that is no text is made YAML."""
+    """Return a function that writes a configuration file, as YAML unless the content is text."""
 
     def write(content):
         path = tmp_path / "fabric.yaml"
@@ -50,7 +50,7 @@ def grpc_file(drawbar_fabric, config_file):
 
 @pytest.fixture
 def redfish_file(request, tmp_path, config_file):
-    """A configuration file of an emulated Redfish service with a password, and with quirks as the parameter."""
+    """Run a Redfish emulator with a password and the parameter's quirks; yield its configuration file."""
     content = {
         "hosts": [{"id": "h1"}, {"id": "h2"}],
         "enclosures": [
@@ -76,7 +76,10 @@ def redfish_file(request, tmp_path, config_file):
 
 @pytest.fixture
 def cluster(drawbar_apiserver, drawbar_fabric):
-    """An API server with the Fabric rack-1, its Secret, and the node node-1; runs coroutine functions with a client."""
+    """Return a function that runs coroutine functions with a client of a filled API server.
+
+    The server has the Fabric rack-1, its Secret, and the node node-1.
+    """
 
     def call(function):
         async def work():

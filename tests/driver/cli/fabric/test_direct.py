@@ -20,7 +20,7 @@ from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 @pytest.fixture
 def marked(drawbar_fabric):
-    """Attaches a device as a cluster does."""
+    """Return a function that attaches a device as a cluster does."""
 
     def attach(device_id, mark):
         async def work():

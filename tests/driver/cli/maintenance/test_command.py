@@ -107,7 +107,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(maintenance_comma
 
 
 def test_entries_that_several_write_at_the_same_moment_all_stay(cluster):
-    """Each reads the objects before the others have written theirs."""
+    """Several writers read the objects before the others have written theirs."""
     places = [f"gpu-{number}" for number in range(4)]
     plans = [
         entries.Plan(

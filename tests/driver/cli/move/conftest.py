@@ -5,7 +5,7 @@ from drawbar.driver.kube import client, kinds
 
 @pytest.fixture
 def with_pod(cluster):
-    """The cluster, in which the pod train-0, that nothing makes again, uses the claim `train`."""
+    """Reserve the claim `train` for the pod train-0, which nothing makes again; return the cluster."""
 
     async def reserve(api):
         pod = await api.read(kinds.POD, "train-0", into=dict, namespace="default")

@@ -7,8 +7,9 @@ from drawbar.driver.kube import client, config, kinds
 
 @pytest.fixture
 def cluster(drawbar_apiserver, monkeypatch):
-    """An API server with the devices gpu-1 and gpu-2 of one enclosure, and one of another driver.
+    """Return a function that runs coroutine functions with a client of a filled API server.
 
+    The server has the devices gpu-1 and gpu-2 of one enclosure, and one device of another driver.
     gpu-1 has the claim `train` of the pod `train-0`, whose eviction nothing carries out here.
     """
     monkeypatch.setenv("KUBECONFIG", str(drawbar_apiserver.kubeconfig))

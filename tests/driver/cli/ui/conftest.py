@@ -9,7 +9,7 @@ from drawbar.driver.cli.ui import explaining, following, server
 
 @pytest.fixture
 def served():
-    """`async with served(api) as (url, latest)`: the page of a cluster."""
+    """Return a function; `async with served(api) as (url, latest)` serves the page of a cluster."""
 
     @contextlib.asynccontextmanager
     async def serve(api):

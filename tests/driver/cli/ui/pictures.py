@@ -71,7 +71,7 @@ def describe_fabric():
 
 @contextlib.asynccontextmanager
 async def cluster(folder):
-    """`async with`: run the mock cluster with the daemons, and yield its kubeconfig."""
+    """Run the mock cluster with the daemons, and yield its kubeconfig."""
     file = folder / "fabric.json"
     file.write_text(json.dumps(describe_fabric()))
     process = await asyncio.create_subprocess_exec(

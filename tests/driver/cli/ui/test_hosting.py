@@ -58,7 +58,7 @@ async def fill(api):
 
 @pytest.fixture
 async def hosted(tmp_path, monkeypatch):
-    """The page of a cluster, served to readers on the loopback."""
+    """Yield the page of a cluster, served to readers on the loopback."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(apiserver.serving(profile="1.36"))
         admin = config.from_kubeconfig(cluster.kubeconfig(tmp_path / "admin", "admin"))
@@ -76,7 +76,7 @@ async def hosted(tmp_path, monkeypatch):
         port = await stack.enter_async_context(hosting.serving(received, host="127.0.0.1", port=0, tls=tls))
 
         def browser():
-            """A browser of its own; it keeps cookies of this address."""
+            """Return a new HTTP session; it keeps cookies of this address."""
             jar = aiohttp.CookieJar(unsafe=True)
             connector = aiohttp.TCPConnector(ssl=False, limit=0)
             return aiohttp.ClientSession(f"https://127.0.0.1:{port}/", cookie_jar=jar, connector=connector)

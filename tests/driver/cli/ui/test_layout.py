@@ -54,7 +54,7 @@ NEWS = "document.querySelectorAll('.cell').length"
 
 @contextlib.asynccontextmanager
 async def opened(page, *, width):
-    """`async with`: yield a tab that shows the page, and what is shown."""
+    """Yield a tab that shows the page, and what is shown."""
     latest = following.Latest()
     latest.publish(page)
     with server.listening() as bound:

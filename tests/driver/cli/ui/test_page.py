@@ -379,7 +379,7 @@ def test_what_cannot_be_read_is_named(drawbar_apiserver, served):
 
 
 def test_of_many_devices_only_those_in_sight_are_in_the_document(cluster, served):
-    """So that 10,000 are shown without a stutter."""
+    """The page would stutter with 10,000 devices otherwise."""
 
     async def work(api):
         for number in range(8):
