@@ -89,20 +89,20 @@ def pytest_runtest_setup(item):
 
 @pytest.fixture(scope="session")
 def drawbar():
-    """The program, here and in a guest."""
+    """Return the path of the `drawbar` program, which is the same here and in a guest."""
     return str(Path(sys.executable).parent / "drawbar")
 
 
 @pytest.fixture(scope="session")
 def logs(tmp_path_factory):
-    """Where consoles and logs of programs go: DRAWBAR_HIL_LOGS, or pytest's folder."""
+    """Return the folder for consoles and logs of programs: DRAWBAR_HIL_LOGS, or pytest's folder."""
     folder = os.environ.get(sessions.LOGS)
     return Path(folder) if folder else tmp_path_factory.mktemp("hil")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def lab(logs):
-    """The lab; None on real hardware. Where the host lacks something, the reason names what to install.
+    """Yield the lab; None on real hardware. Where the host lacks something, the reason names what to install.
 
     Tests are skipped then; with DRAWBAR_HIL=required they fail, and with DRAWBAR_HIL=off nothing is tried.
     """
@@ -131,7 +131,7 @@ def miss(error):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def guest(lab):
-    """A machine whose agent answers; None on real hardware."""
+    """Yield a machine whose agent answers; None on real hardware."""
     if lab is None:
         yield None
         return
@@ -141,7 +141,7 @@ async def guest(lab):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def newer_guest(lab):
-    """A machine with QEMU 10.0 and Linux 6.12; None on real hardware."""
+    """Yield a machine with QEMU 10.0 and Linux 6.12; None on real hardware."""
     if lab is None:
         yield None
         return
@@ -158,7 +158,7 @@ async def newer_guest(lab):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def newer_node(lab, newer_guest, tmp_path_factory):
-    """The node of a cluster of its own that this machine is."""
+    """Yield the newer guest as the node of a cluster of its own."""
     folder = tmp_path_factory.mktemp("newer")
     async with (
         cluster.Cluster.running(folder) as belongs,
@@ -169,7 +169,7 @@ async def newer_node(lab, newer_guest, tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def node(lab, guest, logs, tmp_path_factory):
-    """A node of a cluster, with daemon and kubelet."""
+    """Yield a node of a cluster, with daemon and kubelet."""
     if SITE is not None:
         async with stand.standing(SITE, ASSIGNED, tmp_path_factory.mktemp("site"), logs) as made:
             yield made

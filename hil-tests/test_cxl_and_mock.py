@@ -43,7 +43,7 @@ REGION = (
 
 
 def summary(events):
-    """Of each event action, name and variables: those of the nd bus apart, in no order.
+    """Return action, bus, name and variables of each event; events of the nd bus are apart and sorted.
 
     Names are without numbers, since that of a device that was here before need not be free again.
     """

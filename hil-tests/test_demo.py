@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest.fixture
 def folder():
-    """Where the demo makes everything; shorter than tmp_path, for the sockets in it."""
+    """Yield the folder where the demo makes everything; its path is short, for the sockets in it."""
     path = Path(tempfile.mkdtemp(prefix="d", dir="/tmp"))
     yield path
     shutil.rmtree(path)
@@ -30,7 +30,7 @@ def folder():
 
 @contextlib.asynccontextmanager
 async def demo(drawbar, folder, *arguments):
-    """The demo as a process in JSON form; killed at the end if it still runs."""
+    """Run the demo as a process in JSON form; kill it at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         *(drawbar, "demo", "--adapter", "qemu", "--json", *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -46,7 +46,7 @@ async def demo(drawbar, folder, *arguments):
 
 
 def programs_of(folder):
-    """The programs whose command line names the folder."""
+    """Return the programs whose command line names the folder."""
     programs = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
@@ -56,7 +56,7 @@ def programs_of(folder):
 
 
 async def processes(folder):
-    """The same, from a thread."""
+    """Return the same as `programs_of`, from a thread."""
     return await asyncio.to_thread(programs_of, folder)
 
 

@@ -11,7 +11,7 @@ DEVICE = "/sys/bus/pci/devices/0000:01:00.0"
 
 
 def parse_events(watch):
-    """Return of each event the action, the device, and the serial number of the function as it is, or was last."""
+    """Return action, device and serial number of each event: the function's present number, or its last."""
     events = [json.loads(line) for line in watch.output.splitlines() if line.endswith("}")]
     return [
         (event["action"], event["device"], (event["function"] or {}).get("serial"))

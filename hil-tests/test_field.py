@@ -37,7 +37,7 @@ while data := door.recv(65536):
 
 @contextlib.asynccontextmanager
 async def reachable(guest, path):
-    """While this lasts, DOOR runs commands in the guest."""
+    """Let DOOR run commands in the guest while this lasts."""
 
     async def serve(reader, writer):
         line = json.loads(await reader.readline())
@@ -84,7 +84,7 @@ def write_site(guest, folder):
 
 
 async def run(site, args):
-    """`make hil HIL_CONFIG=... HIL_YES=1`, less make: status, output, errors."""
+    """Do what `make hil HIL_CONFIG=... HIL_YES=1` does, without make; return status, output and errors."""
     environment = os.environ | {"HIL_CONFIG": str(site), "HIL_YES": "1", "HIL_ARGS": args}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -107,7 +107,7 @@ async def run(site, args):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(lab, guest):
-    """The file; its folder has a short name, as sockets want it."""
+    """Yield the path of the site's file; its folder has a short name, as sockets want it."""
     folder = lab.folder / "field"
     folder.mkdir(exist_ok=True)
     async with reachable(guest, folder / "door"):

@@ -16,7 +16,7 @@ async def pool(lab, node):
 
 
 async def device_of(pool):
-    """The name of the only device that is attached, and its attachment."""
+    """Wait until one device is attached; return its name and its attachment."""
     attached = await waiting.until(pool.attachments, lambda value: len(value) == 1)
     return next(iter(attached.items()))
 

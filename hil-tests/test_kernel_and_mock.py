@@ -40,7 +40,7 @@ DISK = sysfs.MockDevice(
 
 
 def summary(events):
-    """What counts of the events: action, subsystem, name, and which variables there are."""
+    """Return what counts of the events: action, subsystem, name, and which variables there are."""
     return [
         (
             event["ACTION"],
@@ -91,7 +91,7 @@ async def of_the_kernel(node):
 
 @contextlib.contextmanager
 def listening(path):
-    """The events of a mocked tree, as they come."""
+    """Yield the list of a mocked tree's events, which grows as they come."""
     events = []
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
@@ -125,7 +125,7 @@ def decode_event(datagram):
 
 
 def unlike(mock, kernel):
-    """The first event that differs, of both."""
+    """Return the first event that differs, of both; empty where none differs."""
     return next(
         ([*pair] for pair in itertools.zip_longest(summary(mock), summary(kernel)) if pair[0] != pair[1]), []
     )

@@ -44,12 +44,12 @@ time.sleep(600)
 
 
 async def total(node):
-    """How much memory the node has, in bytes."""
+    """Return how much memory the node has, in bytes."""
     return int(re.search(r"MemTotal:\s+(\d+) kB", await node.guest.read("/proc/meminfo"))[1]) << 10
 
 
 async def nothing_left(node, before):
-    """All of the memory is gone from the kernel and from the machine, and the host's settings are its own."""
+    """Assert that all of the memory is gone, and that the host's settings are its own."""
     assert [
         name for name in await node.guest.names(BUS) if name.startswith(("region", "mem", "endpoint"))
     ] == []
@@ -65,7 +65,7 @@ async def driver(node):
 
 
 async def zones(node):
-    """Where the memory blocks of the dax device are online."""
+    """Return the zones in which the memory blocks of the dax device are online."""
     names = await persistent.blocks(node.guest)
     return {(await node.guest.read(f"{persistent.MEMORY}/{name}/valid_zones")).strip() for name in names}
 
@@ -160,13 +160,13 @@ print(memory[-5:].decode())
 
 
 async def region_of(node):
-    """The shape of the region, and its targets in order."""
+    """Return the shape of the region, and its targets in order."""
     names = ("interleave_ways", "interleave_granularity", "size", "commit", "target0", "target1")
     return [(await node.guest.read(f"{BUS}/region0/{name}")).strip() for name in names]
 
 
 async def two(node, name):
-    """Two memory devices, by the ports that they are for."""
+    """Make two memory devices, and return them by the ports that they are for."""
     return {
         f"cxl-{number}": await node.chassis.memory(f"{name}-{number}", size_bytes=SIZE, volatile=True)
         for number in (1, 2)
@@ -245,7 +245,7 @@ MEMORY = sysfs.MockDevice(
 
 
 def summary(events):
-    """Of each event action, name and variables: those of memory blocks apart, whose number is a matter of their size."""
+    """Return what counts of the events; those of memory blocks are apart, without repetitions."""
     lines = []
     for event in events:
         name = event["DEVPATH"].rpartition("/")[2]

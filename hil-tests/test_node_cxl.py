@@ -20,7 +20,7 @@ async def no_power(node):
 
 
 async def memdevs(node):
-    """Their names; the number of one that was here before need not be free again."""
+    """Return the names of the memory devices; a new one need not get a former one's number."""
     return [name for name in await node.guest.names(f"{BUS}/devices") if name.startswith("mem")]
 
 

@@ -48,7 +48,7 @@ async def write(node, lent, text):
 
 
 async def everywhere(node, disks, count):
-    """So many cycles in each port, in all ports at once."""
+    """Run so many cycles in each port, in all ports at once."""
     async with asyncio.TaskGroup() as tasks:
         for port, disk in disks.items():
             tasks.create_task(cycles(node, disk, port, count), name=port)

@@ -30,7 +30,7 @@ STUCK = "#!/bin/sh\necho loading bitstream\nsleep 4711 &\nsleep 4711\n"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hooked(node):
-    """The node with a directory of hooks."""
+    """Run the node's daemon with a directory of hooks, and yield its flags."""
     await node.guest.make_folder(FOLDER)
     scripts = {"program": PROGRAM, "clean": CLEAN, "stuck": STUCK, "slow-program": SLOW, "slow-clean": SLOW}
     for name, script in scripts.items():

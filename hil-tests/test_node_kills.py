@@ -29,7 +29,7 @@ async def litter(node, lab):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def daemon(litter):
-    """The daemon of the node, which runs."""
+    """Return the daemon of the node, started if it does not run."""
     if litter.pid is None:
         await litter.start(*FLAGS)
     return litter
@@ -37,7 +37,7 @@ async def daemon(litter):
 
 @contextlib.asynccontextmanager
 async def holding(node, *command):
-    """A program that has the disk open."""
+    """Run a program that has the disk open while the context lasts."""
     async with node.guest.process(
         *command, "sh", "-c", "exec 3< /dev/nvme0n1; echo open; sleep 600"
     ) as process:

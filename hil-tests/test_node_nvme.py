@@ -17,7 +17,7 @@ def make_device(disk):
 
 
 async def attach(node, name, port, *, disk=None, erase=False):
-    """A disk that is plugged in for a claim of its name, and visible; disk, device, and what the node says of it."""
+    """Attach a disk for a claim of its name; return disk, device, and the node's report once it is visible."""
     disk = disk or await node.chassis.disk(name)
     device = make_device(disk)
     claim = await node.cluster.claim(name, device, node=node.name)
@@ -28,7 +28,7 @@ async def attach(node, name, port, *, disk=None, erase=False):
 
 
 async def give_back(node, disk, device):
-    """The node lets go of a disk first, then the fabric takes it."""
+    """Delete the disk's claim, and take the disk once the node has let go of it."""
     await node.cluster.deallocate(disk.name)
     await node.cluster.begin_release(device)
     await node.cluster.wait_until_released(device)
@@ -37,7 +37,7 @@ async def give_back(node, disk, device):
 
 
 async def reads(node, pod, disk):
-    """The container reads of its disk what the node reads: in the lab, what the lab wrote."""
+    """Assert that the container reads of its disk what the node reads: in the lab, what the lab wrote."""
     (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
     done = await node.run_in_container(pod, "head", "-c", "512", path)
     assert (done.status, done.output) == (0, await node.guest.output("head", "-c", "512", path)), done.errors
@@ -122,7 +122,7 @@ async def test_a_disk_that_comes_back_in_another_slot_is_known_by_its_serial_num
 
 
 async def namespace_of(node, address):
-    """The block device of the NVMe function at an address, and of no other."""
+    """Return the path of the block device of the NVMe function at an address."""
     folder = f"/sys/bus/pci/devices/{address}/nvme"
     (controller,) = await node.guest.names(folder)
     paths = [f"/dev/{name}" for name in await node.guest.names(f"{folder}/{controller}")]

@@ -34,14 +34,14 @@ async def content(node, address):
 
 
 async def cards(node):
-    """The addresses of the accelerators that the kernel shows."""
+    """Return the addresses of the accelerators that the kernel shows."""
     names = await node.guest.names(DEVICES)
     models = {name: await node.guest.read(f"{DEVICES}/{name}/device") for name in names}
     return sorted(name for name, model in models.items() if model.strip() == "0x1110")
 
 
 async def wait_for_reports(pool, *pods):
-    """Return of each attached device the report of its node, once all pods run."""
+    """Wait until all pods run, and return each attached device's report of its node."""
     for pod in pods:
         await pool.cluster.running_pod(pod, seconds=120)
     attached = await pool.attachments()

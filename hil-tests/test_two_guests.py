@@ -12,7 +12,7 @@ MARK = "written on worker-1"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def other(lab, node):
-    """Another node of the same cluster."""
+    """Yield another node of the same cluster."""
     async with (
         lab.guest(OTHER) as guest,
         worker.working(guest, node.cluster, folder=lab.folder, logs=lab.logs) as made,

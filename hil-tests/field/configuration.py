@@ -112,7 +112,7 @@ class Site:
 
 
 def parse(text: str) -> Site:
-    """The file's content as values.
+    """Return the file's content as values.
 
     Raises:
         InvalidConfiguration: with everything that is wrong.
@@ -185,7 +185,7 @@ def _find_repeated_devices(devices: Sequence[Device]) -> list[str]:
 
 
 def credentials(text: str) -> contract.Credentials:
-    """What is in the credentials file. Its content is in no message.
+    """Return the content of the credentials file; no message quotes it.
 
     Raises:
         InvalidConfiguration: it is not a table of texts, or has an unknown key.

@@ -26,11 +26,11 @@ class Assigned:
         self._devices: list[configuration.Device] = []
 
     def fill(self, devices: Sequence[configuration.Device]) -> None:
-        """From now on these are handed out, in this order."""
+        """Hand out these devices from now on, in this order."""
         self._devices = list(devices)
 
     def take(self, device_class: str) -> configuration.Device:
-        """The next of a class, or of any where that is empty.
+        """Hand out the next device of a class, or of any class where the class is empty.
 
         Raises:
             errors.LabError: the test was given no further one.
@@ -66,12 +66,12 @@ class FabricDevices:
         self._ids: dict[str, str] = {}
 
     def card(self, name: str) -> Card:
-        """The next device that the test was given, of any class."""
+        """Return the next device that the test was given, of any class."""
         listed = self._take_device(name, "")
         return Card(name=name, serial=self._serials[listed.id], device_class=listed.device_class)
 
     async def disk(self, name: str) -> chassis.Disk:
-        """The next NVMe disk that the test was given; there is no file of its content."""
+        """Return the next NVMe disk that the test was given; there is no file of its content."""
         listed = self._take_device(name, "nvme")
         return chassis.Disk(name=name, serial=self._serials[listed.id], file=Path())
 
@@ -81,12 +81,12 @@ class FabricDevices:
         return listed
 
     def where(self, port: str) -> dict[str, str]:
-        """What the node is to say of the place behind a test's port: unknown, since the fabric chooses the port."""
+        """Return what the node is to say of the place behind a port: nothing, since the fabric chooses the port."""
         del port
         return {}
 
     async def plug(self, card: Card | chassis.Card, port: str) -> None:
-        """Attach it to the site's host; the port is the fabric's choice. Return when the fabric is done.
+        """Attach the device to a port of the fabric's choice on the site's host; return when the fabric is done.
 
         Raises:
             errors.LabError: the fabric could not.
@@ -102,7 +102,7 @@ class FabricDevices:
         )
 
     async def out(self, card: Card | chassis.Card) -> None:
-        """Detach what its node has let go of; return when the fabric reports it as free.
+        """Detach a device that its node has let go of; return when the fabric reports it as free.
 
         Raises:
             errors.LabError: the fabric could not.
@@ -110,7 +110,7 @@ class FabricDevices:
         await self.detach(self._ids[card.name])
 
     async def detach(self, device_id: str) -> None:
-        """The same by the fabric's own name."""
+        """Detach a device by the fabric's own name; return when its host does not have it any more."""
         await self._begin(
             contract.DetachRequest(
                 request_id=str(uuid.uuid4()),

@@ -34,7 +34,7 @@ class Node(reached.Reached):
         return f": {errors_shown}" if errors_shown else " (the command printed nothing)"
 
     def module(self, name: str, *arguments: str) -> tuple[str, ...]:
-        """The command that runs a module of the lab over there."""
+        """Return the command that runs a module of the lab over there."""
         path = f"PYTHONPATH={self._about.checkout}/hil-tests"
         return "/usr/bin/env", path, self._about.python, "-m", name, *arguments
 
@@ -65,14 +65,14 @@ class Node(reached.Reached):
 
 
 def command(about: configuration.Node) -> list[str]:
-    """The whole command: that of the file, and one more argument, a line for the shell over there."""
+    """Return the whole command: that of the file, and one more argument, a line for the node's shell."""
     path = f"PATH=/usr/sbin:/usr/bin:/sbin:/bin PYTHONPATH={shlex.quote(about.checkout)}/hil-tests"
     return [*about.command, f"{path} exec {shlex.quote(about.python)} -m lab.agent --stdio"]
 
 
 @contextlib.asynccontextmanager
 async def connected(about: configuration.Node, log: Path) -> AsyncIterator[Node]:
-    """The node. `log` gets what the command says on its standard error.
+    """Connect to the node, and yield it; `log` gets the standard error of the command.
 
     Raises:
         errors.Unavailable: it is not reached; says why.
@@ -109,7 +109,7 @@ async def _stop_agent(process: asyncio.subprocess.Process) -> None:
 
 
 async def facts(node: Node, about: configuration.Node) -> str:
-    """A line about the node, after a look whether it will do.
+    """Check that the node is fit for the tests, and return a line about it.
 
     Raises:
         errors.Unavailable: it will not; says why.
@@ -125,7 +125,7 @@ async def facts(node: Node, about: configuration.Node) -> str:
 
 
 def layout(about: configuration.Node, folder: str) -> worker.Layout:
-    """Where the daemons keep their files: all below one folder, apart from the real kubelet's."""
+    """Return where the daemons keep their files: all below one folder, apart from the real kubelet's."""
     return worker.Layout(
         program=f"{about.checkout}/.venv/bin/drawbar",
         kubelet=f"{folder}/kubelet",

@@ -12,7 +12,7 @@ def judge(
     hosts: Sequence[contract.Host],
     inventory: contract.Inventory,
 ) -> tuple[str, ...]:
-    """One sentence for everything that keeps the tests from running here."""
+    """Return one sentence for each reason why the tests cannot run here."""
     problems = []
     if not capabilities.exact_device:
         problems.append(
@@ -32,7 +32,7 @@ def judge(
 
 
 def free_ports(host: contract.Host) -> tuple[contract.Port, ...]:
-    """The ports that something could be attached to."""
+    """Return the host's free ports, to which something could be attached."""
     return tuple(port for port in host.ports if port.state is contract.PortState.FREE)
 
 
@@ -61,7 +61,7 @@ def describe(
     inventory: contract.Inventory,
     facts: str,
 ) -> str:
-    """What would be touched, for whoever has to say yes.
+    """Return a text about all that would be touched, for the person who has to agree.
 
     Args:
         site: the file.
@@ -90,7 +90,7 @@ def describe(
 
 
 def _left_out(choices: Sequence[choice.Choice]) -> list[str]:
-    """By reason, since many share one."""
+    """Return the lines about tests that are left out, by reason, since many share one."""
     lines = []
     for reason in dict.fromkeys(entry.reason for entry in choices):
         lines += [

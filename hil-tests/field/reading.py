@@ -18,7 +18,7 @@ class Table:
             self._problems = []  # nothing is missing from what is no table
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty."""
+        """Read a text that is not empty."""
         value = self._value(key, default)
         if value is None or value == default:
             return "" if value is None else str(value)
@@ -27,35 +27,35 @@ class Table:
         return value
 
     def path(self, key: str) -> str:
-        """An absolute path, without a slash at its end."""
+        """Read an absolute path, without a slash at its end."""
         value = self.text(key)
         if value and not value.startswith("/"):
             return self._wrong(key, "an absolute path", "")
         return value.rstrip("/")
 
     def one_of(self, key: str, choices: Sequence[str], default: str | None = None) -> str:
-        """One of a few words."""
+        """Read one of a few words."""
         value = self._value(key, default)
         if value is not None and value not in choices:
             return self._wrong(key, f"one of {', '.join(choices)}", "")
         return str(value or "")
 
     def seconds(self, key: str, default: float) -> float:
-        """A time, above 0 and at most an hour."""
+        """Read a time, above 0 and at most an hour."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= SECONDS_MAX:
             return self._wrong(key, f"a number of seconds above 0 and at most {SECONDS_MAX:.0f}", default)
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false."""
+        """Read true or false."""
         value = self._value(key, default)
         if not isinstance(value, bool):
             return self._wrong(key, "true or false", default)
         return value
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A list of texts with at least one."""
+        """Read a list of texts with at least one."""
         value = self._value(key, None)
         if value is None:
             return ()
@@ -68,21 +68,21 @@ class Table:
         return tuple(value)
 
     def texts_by_name(self, key: str) -> dict[str, str]:
-        """A table of texts; none where it is missing."""
+        """Read a table of texts; it is empty where the key is missing."""
         value = self._value(key, {})
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
             return self._wrong(key, "a table of texts", {})
         return {str(name): text for name, text in value.items()}
 
     def table(self, key: str) -> "Table":
-        """A table inside of this one."""
+        """Read a table inside of this one."""
         value = self._value(key, None)
         return Table(
             {} if value is None else value, self._name(key), self._problems if value is not None else []
         )
 
     def tables(self, key: str) -> "Iterable[Table]":
-        """A list of tables with at least one."""
+        """Read a list of tables with at least one."""
         value = self._value(key, None)
         if value is None:
             return []

@@ -32,7 +32,7 @@ class Outlook:
 
 
 def read(path: Path) -> configuration.Site:
-    """The file.
+    """Read the file.
 
     Raises:
         configuration.InvalidConfiguration: it cannot be read, or is at fault.
@@ -47,7 +47,7 @@ def read(path: Path) -> configuration.Site:
 
 @contextlib.asynccontextmanager
 async def fabric(site: configuration.Site) -> AsyncIterator[contract.FabricAdapter]:
-    """The site's fabric.
+    """Connect to the site's fabric, and yield its adapter.
 
     Raises:
         configuration.InvalidConfiguration: the adapter finds fault with its part of the file.
@@ -109,7 +109,7 @@ async def look(site: configuration.Site, log: Path) -> Outlook:
 
 
 async def run(path: Path, *, yes: bool) -> int:
-    """Everything; gives pytest's status, or 2 where nothing was run.
+    """Run the tests on real hardware; return pytest's status, or 2 where nothing was run.
 
     Args:
         path: the file, as an absolute path.

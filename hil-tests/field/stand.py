@@ -21,7 +21,7 @@ FOLDER = "/run/drawbar-hil.XXXXXX"
 async def standing(
     site: configuration.Site, assigned: fabric_devices.Assigned, folder: Path, logs: Path
 ) -> AsyncIterator[worker.Worker]:
-    """The node, ready.
+    """Start kubelet and daemon on the node, and yield it once it is ready.
 
     Args:
         site: what may be touched.
@@ -50,7 +50,7 @@ async def standing(
 
 @contextlib.asynccontextmanager
 async def _folder(reached: node.Node) -> AsyncIterator[str]:
-    """A folder over there with a name of its own, which goes with its content."""
+    """Make a folder over there with a name of its own; delete it with its content at the end."""
     made = (await reached.output("mktemp", "-d", FOLDER)).strip()
     try:
         yield made

@@ -162,7 +162,7 @@ def _write_whole(descriptor: int, content: bytes) -> None:
 
 
 def _open_channel(*, stdio: bool) -> tuple[BinaryIO, BinaryIO]:
-    """The virtio serial port, or standard input and output, to read from and to write to."""
+    """Open the virtio serial port, or standard input and output, once to read and once to write."""
     if stdio:
         source, sink = os.dup(0), os.dup(1)
         # Nothing that is printed by mistake gets into the channel.

@@ -90,7 +90,7 @@ class Chassis:
         self._guest, self._folder = host, folder
 
     async def disk(self, name: str, *, size_bytes: int = BLOCK_BYTES) -> Disk:
-        """A new disk, not plugged in; it begins with a line with its name."""
+        """Make a new disk, not plugged in; it begins with a line with its name."""
         file = self._folder / f"{self._guest.machine.name}-{name}.img"
         await asyncio.to_thread(_write_image, file, name, size_bytes)
         content = {"driver": "file", "filename": str(file)}
@@ -98,7 +98,7 @@ class Chassis:
         return Disk(name=name, serial=f"SN-{name}", file=file)
 
     async def memory(self, name: str, *, size_bytes: int = 256 << 20, volatile: bool = False) -> Memory:
-        """New CXL memory, not plugged in; persistent memory has a label area."""
+        """Make new CXL memory, not plugged in; persistent memory has a label area."""
         file = self._folder / f"{self._guest.machine.name}-{name}.memory"
         backend = {"qom-type": "memory-backend-file", "mem-path": str(file), "share": True}
         await self._guest.monitor.ask("object-add", {**backend, "id": f"{name}-memory", "size": size_bytes})
@@ -114,7 +114,7 @@ class Chassis:
         return Memory(name=name, serial=serial, size_bytes=size_bytes, volatile=volatile, file=file)
 
     async def accelerator(self, name: str) -> Accelerator:
-        """A new accelerator, not plugged in; its memory begins with a line with its name."""
+        """Make a new accelerator, not plugged in; its memory begins with a line with its name."""
         file = self._folder / f"{self._guest.machine.name}-{name}.region"
         await asyncio.to_thread(_write_image, file, name, REGION_BYTES)
         backend = {"qom-type": "memory-backend-file", "mem-path": str(file), "share": True}
@@ -122,11 +122,11 @@ class Chassis:
         return Accelerator(name=name, content=_first_line(name))
 
     def controller(self, name: str, *, functions: int = 2) -> Controller:
-        """A controller that can have so many virtual functions, not plugged in; one at a time has its subsystem."""
+        """Return a controller with so many virtual functions, not plugged in; one at a time can be plugged in."""
         return Controller(name=name, serial=f"SN-{name}", functions=functions)
 
     def network(self, name: str) -> Network:
-        """A network card without a cable, not plugged in."""
+        """Return a network card without a cable, not plugged in."""
         return Network(name=name)
 
     async def plug(self, device: Card, port: str) -> None:
@@ -172,7 +172,7 @@ class Chassis:
         await self._guest.monitor.ask("device_add", given | {"id": device.name, "bus": port})
 
     def where(self, port: str) -> dict[str, str]:
-        """What the node is to say of a device in a PCIe port: its slot and its address."""
+        """Return what the node is to say of a device in a PCIe port: its slot and its address."""
         number = int(port.rpartition("-")[2])
         return {"slot": str(number), "pciAddress": f"0000:{number:02x}:00.0"}
 

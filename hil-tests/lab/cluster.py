@@ -59,7 +59,7 @@ class Cluster:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(cls, folder: Path) -> AsyncIterator["Cluster"]:
-        """A cluster without nodes; kubeconfigs go to the folder."""
+        """Yield a cluster without nodes; its kubeconfigs go to the folder."""
         async with apiserver.serving() as server:
             connection = config.from_kubeconfig(server.kubeconfig(folder / "admin.kubeconfig", "admin"))
             async with client.connecting(connection) as api:
@@ -72,7 +72,7 @@ class Cluster:
         return int(self.server.url.rpartition(":")[2])
 
     def kubeconfig(self, name: str, *account: str, **more: Any) -> str:
-        """The text of a kubeconfig of an account."""
+        """Write a kubeconfig of an account, and return its text."""
         return self.server.kubeconfig(self._folder / f"{name}.kubeconfig", *account, **more).read_text()
 
     async def create(self, kind: kinds.Kind, name: str, **content: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Cluster:
         return await self.api.create(kind, body, namespace=_namespace(kind), into=dict)
 
     async def read(self, kind: kinds.Kind, name: str) -> dict[str, Any] | None:
-        """An object; None where there is none."""
+        """Read an object; return None where there is none."""
         try:
             return await self.api.read(kind, name, namespace=_namespace(kind), into=dict)
         except errors.NotFound:
@@ -105,7 +105,7 @@ class Cluster:
     # -- the scheduler
 
     async def claim(self, name: str, *devices: Device, node: str) -> dict[str, Any]:
-        """A claim that was allocated these devices on a node."""
+        """Create a claim to which these devices on a node are allocated, and return it."""
         requests = [
             {"name": f"r{number}", "exactly": {"deviceClassName": "any"}} for number in range(len(devices))
         ]
@@ -126,7 +126,7 @@ class Cluster:
         await self.api.delete(kinds.CLAIM, name, namespace="default")
 
     async def pod(self, name: str, *claims: str, node: str) -> dict[str, Any]:
-        """A pod that was bound to a node, with its claims reserved for it."""
+        """Create a pod that is bound to a node, with its claims reserved for it, and return it."""
         container = {
             "name": "main",
             "image": "none",
@@ -141,7 +141,7 @@ class Cluster:
         return pod
 
     async def running_pod(self, name: str, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
-        """The pod, once it runs."""
+        """Wait until the pod runs, and return it."""
         pod = await waiting.until(
             lambda: self.read(kinds.POD, name),
             lambda value: value is not None and value.get("status", {}).get("phase") == "Running",
@@ -169,7 +169,7 @@ class Cluster:
         set_up: Mapping[str, object] | None = None,
         composite: Mapping[str, object] | None = None,
     ) -> None:
-        """The intent to have a device on a node.
+        """Create the DeviceAttachment that says that a device is to be on a node.
 
         Args:
             claim: None for by hand.
@@ -216,7 +216,7 @@ class Cluster:
         await self.create(kinds.ATTACHMENT, device.attachment, metadata=metadata, spec=spec)
 
     async def say_attached(self, device: Device, *, port: str = "") -> None:
-        """The fabric has connected it."""
+        """Report that the fabric has connected the device, as the controller does."""
         attached = {
             "type": "Attached",
             "status": "True",
@@ -230,16 +230,16 @@ class Cluster:
         )
 
     async def attachment(self, device: Device) -> dict[str, Any]:
-        """The DeviceAttachment; empty where there is none."""
+        """Return the DeviceAttachment; empty where there is none."""
         return await self.read(kinds.ATTACHMENT, device.attachment) or {}
 
     async def condition(self, device: Device, kind: str) -> dict[str, Any]:
-        """A condition of the attachment; empty where it is not there."""
+        """Return a condition of the attachment; empty where it is not there."""
         listed = (await self.attachment(device)).get("status", {}).get("conditions", ())
         return next((condition for condition in listed if condition["type"] == kind), {})
 
     async def visible(self, device: Device, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
-        """What the node says of the device, once it shows it."""
+        """Wait until the node shows the device, and return what the node says of it."""
         await waiting.until(
             lambda: self.condition(device, "Visible"),
             lambda condition: condition.get("status") == "True",
@@ -248,11 +248,11 @@ class Cluster:
         return (await self.attachment(device))["status"]["node"]
 
     async def begin_release(self, device: Device) -> None:
-        """Ask for the detach."""
+        """Delete the DeviceAttachment, which asks the node to let go of the device."""
         await self.api.delete(kinds.ATTACHMENT, device.attachment)
 
     async def wait_until_released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
-        """Return when the node has let go of it."""
+        """Wait until the node has let go of the device."""
         await waiting.until(
             lambda: self.condition(device, "Released"),
             lambda condition: condition.get("status") == "True",
@@ -260,12 +260,12 @@ class Cluster:
         )
 
     async def end_release(self, device: Device) -> None:
-        """Delete the object, as after a report of the fabric that the device is free."""
+        """Remove the finalizer, as when the fabric has reported the device as free; wait until the object is gone."""
         await self.merge(kinds.ATTACHMENT, device.attachment, {"metadata": {"finalizers": None}})
         await waiting.until(lambda: self.attachment(device), lambda attachment: not attachment)
 
     async def claim_condition(self, claim: str, kind: str) -> str | None:
-        """The status of a condition of the claim's first device."""
+        """Return the status of a condition of the claim's first device that has it; None without one."""
         stored = await self.read(kinds.CLAIM, claim) or {}
         for device in stored.get("status", {}).get("devices", ()):
             for condition in device.get("conditions", ()):

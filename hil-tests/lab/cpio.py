@@ -29,27 +29,27 @@ class Entry:
 
 
 def folder(name: str) -> Entry:
-    """A directory."""
+    """Return the entry of a directory."""
     return Entry(name=name, mode=stat.S_IFDIR | 0o755)
 
 
 def file(name: str, content: bytes, *, executable: bool = False) -> Entry:
-    """A regular file."""
+    """Return the entry of a regular file."""
     return Entry(name=name, mode=stat.S_IFREG | (0o755 if executable else 0o644), content=content)
 
 
 def link(name: str, target: str) -> Entry:
-    """A symbolic link."""
+    """Return the entry of a symbolic link."""
     return Entry(name=name, mode=stat.S_IFLNK | 0o777, content=target.encode())
 
 
 def character_device(name: str, major: int, minor: int) -> Entry:
-    """A character device node: the kernel wants /dev/console before anything can be mounted."""
+    """Return the entry of a character device: the kernel wants /dev/console before any mount."""
     return Entry(name=name, mode=stat.S_IFCHR | 0o600, device=(major, minor))
 
 
 def archive(entries: Iterable[Entry]) -> bytes:
-    """The archive, of all entries in their order. Owners are 0, times are 0, inodes are counted."""
+    """Return the archive of all entries in their order. Owners are 0, times are 0, inodes are counted."""
     packed = [_member(number, entry) for number, entry in enumerate(entries, start=1)]
     packed.append(_member(0, Entry(name=_TRAILER, mode=0)))
     return _pad_data(b"".join(packed), 512)

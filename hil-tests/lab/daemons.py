@@ -57,7 +57,7 @@ class Daemons:
 
     @contextlib.asynccontextmanager
     async def killed(self, *moment: str) -> AsyncIterator[None]:
-        """What happens within the context leads to a moment (`lab.kernel_probe kill`) at which the daemon is killed; it is then dead."""
+        """Expect that the daemon is killed within the context, at a moment of `lab.kernel_probe kill`."""
         guest = self._node.guest
         async with guest.process(*guest.module("lab.kernel_probe", "kill", str(self.pid), *moment)) as killer:
             await killer.says("set")
@@ -75,7 +75,7 @@ class Daemons:
 
 @contextlib.asynccontextmanager
 async def raised(node: worker.Worker, log: Path) -> AsyncIterator[Daemons]:
-    """Daemons in place of the node's own, which is there again afterwards."""
+    """Yield daemons in place of the node's own daemon, which is started again afterwards."""
     await node.end_daemon()
     guest = node.guest
     async with guest.process(*guest.module("lab.forkserver"), log=log) as forkserver:

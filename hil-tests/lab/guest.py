@@ -81,11 +81,11 @@ class Guest(reached.Reached):
         await self._disconnect()
 
     def last_words(self) -> str:
-        """The end of its console."""
+        """Return the end of its console, as a part of an error message."""
         return f"; its console ends with:\n{self.console_tail()}"
 
     def console_tail(self) -> str:
-        """The last lines of its console."""
+        """Return the last lines of its console."""
         try:
             lines = self.places.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:

@@ -30,7 +30,7 @@ class Lent:
 
     @property
     def name(self) -> str:
-        """Of the device and of its claim."""
+        """The name of the device and of its claim."""
         return self.card.name
 
 
@@ -43,7 +43,7 @@ async def intend_attachment(
     erase: bool = False,
     set_up: Mapping[str, object] | None = None,
 ) -> Lent:
-    """Allocate the device to a claim, and mean to attach it, as the controller does; nothing is plugged in."""
+    """Allocate the device to a claim and create its attachment, but plug nothing in."""
     lent = Lent(card=card, device=_make_device(card, port), port=port)
     claim = await node.cluster.claim(lent.name, lent.device, node=node.name)
     await node.cluster.intend(
@@ -53,7 +53,7 @@ async def intend_attachment(
 
 
 async def connect(node: worker.Worker, lent: Lent) -> None:
-    """The fabric attaches it."""
+    """Plug the device in, and report that the fabric has attached it."""
     await node.chassis.plug(lent.card, lent.port)
     await node.cluster.say_attached(lent.device, port=lent.port)
 
@@ -82,9 +82,10 @@ async def attached_together(
     memory_mode: str = "",
     **memory: object,
 ) -> tuple[Lent, ...]:
-    """Memory devices by their ports, members of a composite of that name, whose claim has it too; their node shows them all.
+    """Attach memory devices, by their ports, as a composite; return its members once all are visible.
 
-    They are one region. `memory` is more of what their claim makes of their memory, such as `memoryGranularity`.
+    They are one region. The composite and its claim have the same name. `memory` is more of what the claim says of
+    their memory, such as `memoryGranularity`.
     """
     members = tuple(
         Lent(card=card, device=_make_device(card, port), port=port) for port, card in cards.items()
@@ -107,7 +108,7 @@ async def attached_together(
 
 
 async def give_back_together(node: worker.Worker, name: str, members: Sequence[Lent]) -> None:
-    """All of it, of the members of a composite."""
+    """Delete the claim of a composite, and take all its members back."""
     await node.cluster.deallocate(name)
     for lent in members:
         await node.cluster.begin_release(lent.device)
@@ -116,20 +117,20 @@ async def give_back_together(node: worker.Worker, name: str, members: Sequence[L
 
 
 async def ask_back(node: worker.Worker, lent: Lent) -> None:
-    """The claim is gone, and the controller asks for the detach."""
+    """Delete the claim, and ask for the detach, as the controller does."""
     await node.cluster.deallocate(lent.name)
     await node.cluster.begin_release(lent.device)
 
 
 async def take_back(node: worker.Worker, lent: Lent) -> None:
-    """The node lets go, then the fabric takes it."""
+    """Wait until the node has let go of the device, wait until it is out, and delete its attachment."""
     await node.cluster.wait_until_released(lent.device)
     await node.chassis.out(lent.card)
     await node.cluster.end_release(lent.device)
 
 
 async def give_back(node: worker.Worker, lent: Lent) -> None:
-    """All of it."""
+    """Delete the claim of a device, and take the device back."""
     await ask_back(node, lent)
     await take_back(node, lent)
 

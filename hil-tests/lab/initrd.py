@@ -75,7 +75,7 @@ while :; do /run/lab/busybox sleep 60; done
 
 
 def build(kernel: packages.Kernel, busybox: Path, wanted: Sequence[str] = MODULES) -> bytes:
-    """The archive, compressed; the same bytes for the same content.
+    """Return the compressed archive; the same content gives the same bytes.
 
     Raises:
         errors.Unavailable: a module is in neither the package nor the image.

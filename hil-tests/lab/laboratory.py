@@ -51,7 +51,7 @@ class Lab:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(cls, logs: Path) -> AsyncIterator["Lab"]:
-        """A lab with nothing in it.
+        """Yield a lab with nothing in it.
 
         Args:
             logs: the folder for everything that guests say.
@@ -73,7 +73,7 @@ class Lab:
     async def guest(
         self, made: machine.Machine, *, plugged: Sequence[str] | None = None
     ) -> AsyncIterator[guest.Guest]:
-        """A guest that has booted. It is switched off at the end, whatever it does then.
+        """Boot a guest, and yield it. It is switched off at the end, whatever it does then.
 
         Args:
             made: its hardware.
@@ -152,7 +152,7 @@ def _newer() -> Kit:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder with a short name, since the names of UNIX sockets have at most 107 bytes."""
+    """Yield a folder with a short name, since the names of UNIX sockets have at most 107 bytes."""
     base = Path(tempfile.gettempdir())
     for old in base.glob(f"{PREFIX}*"):
         _delete_if_abandoned(old)

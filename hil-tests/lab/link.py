@@ -50,7 +50,7 @@ class Stream:
         self._sent_end = False
 
     async def receive(self) -> bytes | None:
-        """The next message; None after the last.
+        """Return the next message; None after the last.
 
         Raises:
             errors.GuestFailure: the other side gave up, and told why.
@@ -69,7 +69,7 @@ class Stream:
         return message
 
     async def all(self) -> bytes:
-        """What comes until the end, in one piece."""
+        """Return all messages until the end, in one piece."""
         parts = []
         while (message := await self.receive()) is not None:
             parts.append(message)
@@ -113,7 +113,7 @@ class Stream:
         return self._reset is not None or (self._ended and self._sent_end)
 
     async def take(self, kind: Kind, payload: bytes) -> None:
-        """A frame from the other side."""
+        """Take a frame from the other side."""
         async with self._changed:
             match kind:
                 case Kind.DATA:
@@ -141,7 +141,7 @@ class Link:
         self.ended = asyncio.Event()
 
     async def open(self, request: dict[str, Any]) -> Stream:
-        """A new stream, whose other end is what `request` asks for.
+        """Open a new stream, and ask the other side for what `request` names.
 
         Raises:
             errors.GuestSilent: the channel is closed.
@@ -165,7 +165,7 @@ class Link:
                 raise errors.GuestSilent("the channel to the guest is closed") from error
 
     def release(self, stream: Stream) -> None:
-        """Forgets a stream on which nothing more can come."""
+        """Forget a stream on which nothing more can come."""
         if stream.finished:
             self._streams.pop(stream.number, None)
 
@@ -212,7 +212,7 @@ class Link:
 async def linked(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, first: int, handler: Handler
 ) -> AsyncIterator[Link]:
-    """A link that takes frames while the context lasts. `first` is 1 on one side and 2 on the other."""
+    """Yield a link that takes frames while the context lasts. `first` is 1 on one side and 2 on the other."""
     link = Link(reader, writer, first=first, handler=handler)
     async with waiting.tasks() as tasks:
         running = tasks.create_task(link.run(), name="link")

@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def cxl_port_names(self) -> tuple[str, ...]:
-        """The same of the CXL root ports."""
+        """QEMU's names of the CXL root ports."""
         return tuple(f"cxl-{number}" for number in range(1, self.cxl_ports + 1))
 
 
@@ -116,7 +116,7 @@ def command(
     initrd: Path,
     agent: str,
 ) -> list[str]:
-    """The command line; `agent` is the shell command that the guest runs and whose end is the guest's."""
+    """Return QEMU's command line; the guest runs the shell command `agent`, and ends when it ends."""
     return [
         # QEMU is killed with the process that started it, however that ends.
         *("setpriv", "--pdeathsig", "KILL", "--"),
@@ -206,7 +206,7 @@ def _paired_ports(places: Places) -> list[str]:
 
 
 def agent_command(checkout: Path, python: Path) -> str:
-    """The shell command that runs the agent from this checkout."""
+    """Return the shell command that runs the agent from this checkout."""
     # What the tests are run from counts before what the virtual environment was made from.
     places = [str(checkout / "hil-tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     path = f"PYTHONPATH={shlex.quote(os.pathsep.join(places))}"

@@ -62,7 +62,7 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def host(folder: Path, layout: str) -> AsyncIterator[Host]:
-    """A mocked host of that layout that reacts."""
+    """Yield a mocked host of that layout, which reacts."""
     tree = sysfs.SysfsTree.create(folder / "sys", uevent_socket=folder / "u", layout=layout)
     made = Host(tree)
 

@@ -17,7 +17,7 @@ _SOFT = re.compile(rb"\0softdep=pre: ([^\0]*?)(?: post:[^\0]*)?\0")
 
 
 def find(root: Path) -> dict[str, Path]:
-    """Every module file below a folder, by the module's name (dashes are underscores there)."""
+    """Return every module file below a folder, by the module's name (dashes are underscores there)."""
     return {
         path.name.partition(".")[0].replace("-", "_"): path
         for path in sorted(root.rglob("*.ko*"))
@@ -26,13 +26,13 @@ def find(root: Path) -> dict[str, Path]:
 
 
 def content(path: Path) -> bytes:
-    """A module as busybox can load it: the modules of newer packages are compressed."""
+    """Return a module as busybox can load it: the modules of newer packages are decompressed."""
     packed = path.read_bytes()
     return lzma.decompress(packed) if path.suffix == ".xz" else packed
 
 
 def dependencies(module: bytes) -> list[str]:
-    """What a module needs, in the order of its file."""
+    """Return the names of the modules that a module needs, its soft dependencies first."""
     match = _DEPENDS.search(module)
     listed = match[1].decode().split(",") if match else []
     soft = _SOFT.search(module)
@@ -41,7 +41,7 @@ def dependencies(module: bytes) -> list[str]:
 
 
 def load_order(wanted: Iterable[str], files: Mapping[str, Path], builtin: frozenset[str]) -> list[str]:
-    """The modules and all that they need, each after what it needs.
+    """Return the modules and all that they need, each after what it needs.
 
     Raises:
         errors.Unavailable: the package has no such module.

@@ -36,7 +36,7 @@ class Monitor:
         return self._count
 
     async def ask(self, command: str, arguments: dict[str, Any] | None = None) -> Any:
-        """The answer to a command.
+        """Send a command, and return its answer.
 
         Raises:
             errors.MonitorRefusal: QEMU says no.
@@ -111,7 +111,7 @@ class Monitor:
 
 @contextlib.asynccontextmanager
 async def connected(path: Path) -> AsyncIterator[Monitor]:
-    """A monitor that has been greeted.
+    """Connect to a monitor, and yield it once its greeting has come.
 
     Raises:
         errors.GuestSilent: no greeting arrives at this socket.

@@ -76,13 +76,13 @@ class Kernel:
 
 
 def cache() -> Path:
-    """Where the lab keeps what it has downloaded: below XDG_CACHE_HOME."""
+    """Return the folder of the lab's downloads, below XDG_CACHE_HOME."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "drawbar-lab"
 
 
 def kernel(folder: Path) -> Kernel:
-    """Debian's current kernel, from the cache or downloaded into it (70 MB, 10 s to unpack).
+    """Return Debian's current kernel, from the cache or downloaded into it (70 MB, 10 s to unpack).
 
     Raises:
         errors.Unavailable: it cannot be had; the message names the remedy.
@@ -93,7 +93,7 @@ def kernel(folder: Path) -> Kernel:
 
 
 def newer(folder: Path) -> tuple[Qemu, Kernel]:
-    """QEMU 10.0 and Linux 6.12 of Debian's backports, from the cache or downloaded into it (120 MB).
+    """Return QEMU 10.0 and Linux 6.12 of Debian's backports, from the cache or downloaded into it (120 MB).
 
     QEMU 10.0 needs no library that the QEMU of Debian 12 does not, so it runs where that is installed.
 
@@ -146,7 +146,7 @@ def _apt(folder: Path) -> Mapping[str, str]:
 
 
 def _kernel(root: Path) -> Kernel:
-    """The kernel of an unpacked package."""
+    """Return the kernel of an unpacked package."""
     images = sorted(root.glob("boot/vmlinuz-*"))
     modules = sorted(root.glob("lib/modules/*"))
     if not images or not modules:
@@ -157,7 +157,7 @@ def _kernel(root: Path) -> Kernel:
 
 
 def busybox(folder: Path) -> Path:
-    """A busybox that needs no library: the installed one, or Debian's.
+    """Return the path of a busybox that needs no library: the installed one, or Debian's.
 
     Raises:
         errors.Unavailable: it cannot be had.
@@ -175,7 +175,7 @@ def busybox(folder: Path) -> Path:
 
 
 def qemu() -> Qemu:
-    """The installed QEMU.
+    """Return the installed QEMU.
 
     Raises:
         errors.Unavailable: it is not installed.

@@ -18,7 +18,7 @@ ALIGNMENT_BYTES = 2 << 20
 
 
 async def make_region(machine: guest.Guest, size_bytes: int) -> None:
-    """A committed region over all of the only endpoint, as `cxl create-region -t pmem` makes it."""
+    """Make a committed region over all of the only endpoint, as `cxl create-region -t pmem` does."""
     (endpoint,) = [name for name in await machine.names(f"{CXL}/devices") if name.startswith("endpoint")]
     decoder = f"decoder{endpoint.removeprefix('endpoint')}.0"
     for path, value in (
@@ -43,7 +43,7 @@ async def delete_region(machine: guest.Guest) -> None:
 
 
 async def make_dax(machine: guest.Guest, size_bytes: int) -> None:
-    """A dax device over all of the region, as `ndctl create-namespace -m devdax` makes it."""
+    """Make a dax device over all of the region, as `ndctl create-namespace -m devdax` does."""
     for path, value in (
         (f"{NAMESPACE}/uuid", uuid.uuid4()),
         (f"{NAMESPACE}/size", size_bytes),
@@ -64,20 +64,20 @@ async def to_system_memory(machine: guest.Guest) -> list[str]:
 
 
 async def blocks(machine: guest.Guest) -> list[str]:
-    """The memory blocks of the dax device."""
+    """Return the names of the dax device's memory blocks."""
     node = (await machine.read(f"{DAX}/devices/{DEVICE}/target_node")).strip()
     names = await machine.names(f"/sys/devices/system/node/node{node}")
     return [name for name in names if name.startswith("memory") and name[6:].isdecimal()]
 
 
 async def set_state(machine: guest.Guest, names: list[str], state: str) -> None:
-    """`online_movable` or `offline`."""
+    """Set the state of memory blocks: `online_movable` or `offline`."""
     for name in names:
         await _write(machine, f"{MEMORY}/{name}/state", state)
 
 
 async def states(machine: guest.Guest, names: list[str]) -> set[str]:
-    """What the blocks say; empty once there are none."""
+    """Return the states of the blocks; empty once there are no blocks."""
     there = [name for name in names if name in await machine.names(MEMORY)]
     return {(await machine.read(f"{MEMORY}/{name}/state")).strip() for name in there}
 
@@ -89,7 +89,7 @@ async def from_system_memory(machine: guest.Guest) -> None:
 
 
 async def used_bytes(machine: guest.Guest, node: str) -> int:
-    """How much of a NUMA node's memory is in use.
+    """Return how much of a NUMA node's memory is in use.
 
     Raises:
         errors.GuestFailure: there is no such node.

@@ -49,7 +49,7 @@ class Plane:
         )
 
     async def devices(self) -> dict[str, dict[str, Any]]:
-        """The published devices of the pool by name."""
+        """Return the published devices of the pool by name."""
         listing = await self.cluster.api.list_all(kinds.SLICE, into=dict)
         slices = [
             published["spec"]
@@ -59,20 +59,20 @@ class Plane:
         return {device["name"]: device for spec in slices for device in spec.get("devices", ())}
 
     async def taints(self, device: str) -> set[str]:
-        """The taints of a device, as `key=value:effect`."""
+        """Return the taints of a device, as `key=value:effect`."""
         taints = (await self.devices()).get(device, {}).get("taints", ())
         return {
             f"{taint['key'].partition('/')[2]}={taint.get('value', '')}:{taint['effect']}" for taint in taints
         }
 
     async def attachments(self) -> dict[str, dict[str, Any]]:
-        """The DeviceAttachments by device."""
+        """Return the DeviceAttachments by device."""
         listing = await self.cluster.api.list_all(kinds.ATTACHMENT, into=dict)
         return {attachment["spec"]["device"]: attachment for attachment in listing.items}
 
 
 def first_line(image: Path) -> str:
-    """The line that a disk begins with."""
+    """Return the line that a disk begins with."""
     with image.open("rb") as file:
         return file.readline(IMAGE_BYTES).decode(errors="replace")
 
@@ -116,7 +116,7 @@ async def giving_out(
     names_slots: bool = True,
     withdrawn: bool = True,
 ) -> AsyncIterator[Plane]:
-    """A pool of devices that is published for a node, or several of one cluster.
+    """Publish a pool of devices for a node, or for several of one cluster, and yield the cluster's `Plane`.
 
     Args:
         node: the host of the fabric.

@@ -60,7 +60,7 @@ class Process:
             await self._stream.send(b"i" + data[start : start + link.MESSAGE_BYTES - 1])
 
     async def wait(self, seconds: float = RUN_SECONDS) -> Done:
-        """Its status and output, once it has ended.
+        """Wait until it has ended; return its status and output.
 
         Raises:
             errors.GuestSilent: it has not ended by then.
@@ -98,7 +98,7 @@ class Process:
         return (self.output + self.errors)[-2000:]
 
     def lose(self, why: str) -> None:
-        """Nothing more will be heard of it."""
+        """Note that nothing more will be heard of it, and why."""
         if self.status is None:
             self.status = LOST
             self._keep(b"e", f"\n[lab: {why}]\n".encode())

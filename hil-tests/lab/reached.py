@@ -35,7 +35,7 @@ class Reached:
         self._hello = asyncio.Event()
 
     def last_words(self) -> str:
-        """What an error message says of a machine that does not answer."""
+        """Return what an error message says of a machine that does not answer."""
         return ""
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,7 +64,7 @@ class Reached:
     # -- files
 
     async def read(self, path: str) -> str:
-        """A file's content.
+        """Return a file's content.
 
         Raises:
             errors.GuestFailure: it cannot be read.
@@ -85,7 +85,7 @@ class Reached:
         await self._wait_within(stream.all())
 
     async def names(self, path: str) -> list[str]:
-        """What is in a folder; nothing where there is none."""
+        """Return the names in a folder; none where there is no folder."""
         stream = await self._open(do="list", path=path)
         await stream.end()
         try:
@@ -94,7 +94,7 @@ class Reached:
             return []
 
     async def leads_to(self, path: str) -> str | None:
-        """Where a symbolic link leads; None where there is none."""
+        """Return the target of a symbolic link; None where there is no link."""
         stream = await self._open(do="link", path=path)
         await stream.end()
         try:
@@ -114,7 +114,7 @@ class Reached:
     async def process(
         self, *argv: str, env: dict[str, str] | None = None, log: Path | None = None
     ) -> AsyncIterator[processes.Process]:
-        """A program that runs while the context lasts; it is killed then if it has not ended. `log` gets all it says."""
+        """Run a program while the context lasts; kill it then if it has not ended. `log` gets all it says."""
         stream = await self._open(do="run", argv=list(argv), env=env)
         process = processes.Process(stream, argv)
         follower = self._tasks.create_task(self._follow(process, log), name=f"process-{argv[0]}")
@@ -142,7 +142,7 @@ class Reached:
             return await process.wait(seconds)
 
     async def output(self, *argv: str, seconds: float = RUN_SECONDS) -> str:
-        """What a program writes to stdout.
+        """Run a program, and return what it writes to stdout.
 
         Raises:
             errors.GuestFailure: it fails.
@@ -155,7 +155,7 @@ class Reached:
         return done.output
 
     def module(self, name: str, *arguments: str) -> tuple[str, ...]:
-        """The command that runs a module of the lab there: the same checkout is at the same path."""
+        """Return the command that runs a module of the lab there: the same checkout is at the same path."""
         return "/usr/bin/env", f"PYTHONPATH={HIL_TESTS}", sys.executable, "-m", name, *arguments
 
     # -- sockets
@@ -186,7 +186,7 @@ class Reached:
                 await stream.reset("the host takes it back")
 
     async def connect(self, path: str) -> link.Stream:
-        """A connection to a UNIX socket over there."""
+        """Connect to a UNIX socket over there, and return the stream."""
         return await self._open(do="connect", path=path)
 
     async def _wait_within(self, waiting: Any, seconds: float = RUN_SECONDS) -> Any:

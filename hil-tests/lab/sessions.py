@@ -102,7 +102,7 @@ async def _compile_modules() -> None:
 
 
 async def short() -> int:
-    """The short set; gives pytest's status.
+    """Run the short set; return pytest's status.
 
     Raises:
         errors.Unavailable: this host lacks something.
@@ -140,7 +140,7 @@ async def _second_half(files: Sequence[str], environment: Mapping[str, str], out
 
 
 def halves(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files with tests, in two halves that take about as long."""
+    """Return the files with tests, in two halves that take about as long."""
     first = [f"hil-tests/{name}" for name in names if name not in _SECOND_HALF]
     second = [f"hil-tests/{name}" for name in names if name in _SECOND_HALF]
     return first, second
@@ -285,7 +285,7 @@ async def _process(
     output: IO[bytes] | int | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that is stopped when the context ends before it does."""
+    """Start a process, and stop it if it has not ended when the context ends."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -46,7 +46,7 @@ class Progress:
         self._report(doubles.Waiting(what=what))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Report the wait again and again, until cancelled."""
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             seconds = asyncio.get_running_loop().time() - self._since
@@ -56,7 +56,7 @@ class Progress:
 
 
 def last_line(console: Path) -> str:
-    """The last whole line of a console's log, without what a terminal would not show; empty without one."""
+    """Return the last whole line of a console's log, without unprintable characters; empty without one."""
     try:
         with console.open("rb") as file:
             file.seek(0, 2)
@@ -94,7 +94,7 @@ class World:
         self._logs = logs
 
     async def witness(self, see: Callable[[progress.Sighting], None]) -> None:
-        """What the kernel announces: new PCI functions in the slots."""
+        """Report new PCI functions in the slots, as the kernel announces them."""
         last = 0
         while True:
             fresh = [event for event in uevents(self._events.output) if int(event["SEQNUM"]) > last]
@@ -112,7 +112,7 @@ class World:
             await self._events.changed.wait()
 
     async def read(self, view: progress.View) -> str:
-        """The first line of the disk, read by a program in the pod's container; checked against the disk's file."""
+        """Read the disk's first line in the pod's container, compare it with the disk's file, and return it."""
         with explained(self._logs):
             node = self._pool.node
             pod = await self._pool.cluster.read(kinds.POD, view.pod)
@@ -130,7 +130,7 @@ class World:
         return done.output.strip()
 
     async def _disk(self, pod: dict[str, Any]) -> str:
-        """The block device that the runtime gave to the pod's container."""
+        """Return the path of the block device that the runtime gave to the pod's container."""
         path = f"{worker.KUBELET}/pods/{pod['metadata']['uid']}/config.json"
         spec = json.loads(await self._pool.node.guest.read(path))
         paths = [node["path"] for node in spec["linux"]["devices"] if node.get("type") == "b"]
@@ -140,7 +140,7 @@ class World:
         return paths[0]
 
     async def leaks(self) -> int:
-        """What the fabric has attached, attachments, CDI files, and disks that the kernel shows."""
+        """Count attached devices of the fabric, attachments, CDI files, and disks that the kernel shows."""
         with explained(self._logs):
             held = await self._pool.adapter.devices()
             return (
@@ -161,7 +161,7 @@ class Stage:
 
     @contextlib.asynccontextmanager
     async def running(self, report: Callable[[doubles.Happening], None]) -> AsyncIterator[World]:
-        """A node that has booted and a pool that is published.
+        """Boot a node, publish a pool for it, and yield the running cluster.
 
         Raises:
             mock_errors.UsageError: this machine lacks something; the message names what to install.
@@ -222,7 +222,7 @@ class Stage:
 
 
 async def _slots(booted: guest.Guest) -> dict[str, str]:
-    """The hot-plug slots by the PCI address of what may be in them, such as `0000:01:00`."""
+    """Return the hot-plug slots by the PCI address of what may be in them, such as `0000:01:00`."""
     folder = "/sys/bus/pci/slots"
     return {
         (await booted.read(f"{folder}/{slot}/address")).strip(): slot for slot in await booted.names(folder)
@@ -239,7 +239,7 @@ def uevents(output: str) -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def _logged(path: Path) -> Iterator[None]:
-    """What the control plane logs, which runs in this process, goes to a file and not between the lines of the demo."""
+    """Write the control plane's log to a file, not between the demo's lines: both run in this process."""
     with path.open("w") as file:
         log_format.configure("text", level="INFO")
         for handler in logging.getLogger().handlers:
@@ -253,7 +253,7 @@ def _logged(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained(logs: Path) -> Iterator[None]:
-    """The lab's errors as the demo's."""
+    """Raise the lab's errors as the demo's."""
     try:
         yield
     except errors.Unavailable as error:

@@ -35,7 +35,7 @@ async def until(
 
 @contextlib.asynccontextmanager
 async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """A task group whose single error is raised as it is, so that a failed test shows its own assertion."""
+    """Yield a task group that raises a single error as it is: a failed test shows its own assertion."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group

@@ -68,11 +68,11 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """Of the node and of the machine."""
+        """The name of the node and of the machine."""
         return self.guest.name
 
     async def start(self, *flags: str) -> None:
-        """After a boot: connects it, and starts kubelet and daemon."""
+        """Start kubelet and daemon after a boot, and let them reach the API server."""
         configuration, kubelet_folder = self.layout.configuration, self.layout.kubelet
         for folder in (configuration, kubelet_folder, self.layout.cdi):
             await self.guest.make_folder(folder)
@@ -110,7 +110,7 @@ class Worker:
         )
 
     def arguments(self, *flags: str) -> tuple[str, ...]:
-        """What the node daemon is started with, after `drawbar`."""
+        """Return the node daemon's arguments, which follow `drawbar`."""
         return (
             *("node", "--node-name", self.name, "--kubeconfig", f"{self.layout.configuration}/node"),
             *("--log-format", "json", "--health-interval", "2", "--health-recovery", "2"),
@@ -150,22 +150,22 @@ class Worker:
         return await self.guest.run(*self.guest.module("lab.container", spec, "--", *argv))
 
     async def device_nodes(self, pod: dict[str, Any]) -> list[str]:
-        """The paths of the device nodes that the pod was given."""
+        """Return the paths of the device nodes that the pod was given."""
         spec = await self.guest.read(f"{self.layout.kubelet}/pods/{pod['metadata']['uid']}/config.json")
         return [node["path"] for node in json.loads(spec)["linux"]["devices"]]
 
     async def slot(self, name: str) -> tuple[str, str]:
-        """A slot's `power` and `adapter`."""
+        """Return a slot's `power` and `adapter`."""
         folder = f"/sys/bus/pci/slots/{name}"
         power, adapter = await self.guest.read(f"{folder}/power"), await self.guest.read(f"{folder}/adapter")
         return power.strip(), adapter.strip()
 
     async def cdi_files(self) -> list[str]:
-        """The CDI files on the node."""
+        """Return the names of the CDI files on the node."""
         return await self.guest.names(self.layout.cdi)
 
     def log(self) -> list[dict[str, Any]]:
-        """What the daemon has logged since it was started."""
+        """Return the entries that the daemon has logged since its start."""
         if self.daemon is None:
             return []
         lines = self.daemon.errors.splitlines()
@@ -176,7 +176,7 @@ class Worker:
 async def working(
     machine: guest.Guest, belongs: cluster.Cluster, *, folder: Path, logs: Path
 ) -> AsyncIterator[Worker]:
-    """A node that is ready.
+    """Start a node, and yield it once it is ready.
 
     Raises:
         lab.errors.GuestSilent: it does not become ready.

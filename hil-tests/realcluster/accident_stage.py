@@ -22,7 +22,7 @@ OLDEST = 31
 
 
 def run(context: stages.Context) -> stages.Outcome:
-    """As many rounds as ACCIDENTS_ROUNDS says, 30 if nothing; from ACCIDENTS_SEED, or a new seed."""
+    """Run as many rounds as ACCIDENTS_ROUNDS says, or 30, with the seed ACCIDENTS_SEED, or a new one."""
     if context.installed.release.minor < OLDEST:
         return stages.Outcome(skipped=True, text=f"claims of 1.{OLDEST} and later alone are written here")
     seed = int(os.environ.get(SEED) or time.time_ns() % 1_000_000)

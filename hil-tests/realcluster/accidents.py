@@ -106,7 +106,7 @@ class Round:
 
 
 def plan(seed: int, rounds: int, *, devices: int, nodes: Sequence[str]) -> tuple[Round, ...]:
-    """The rounds of a seed. Each victim comes equally often, and pods never claim more devices than there are."""
+    """Plan the rounds of a seed. Each victim comes equally often, and the devices suffice for all pods."""
     dice = random.Random(seed)
     victims: list[Victim] = []
     alive: dict[str, int] = {}
@@ -128,7 +128,7 @@ def _round(
     devices: int,
     nodes: Sequence[str],
 ) -> Round:
-    """One round; changes `alive`, which has the claims of each pod."""
+    """Plan one round, and change `alive`, which has the number of claims of each pod."""
     # Before some are made: a new pod counts on the devices of those that stay, and may wait for those that go.
     leaving = [pod for pod in alive if dice.random() < 0.6]
     steps = [Step(at_seconds=dice.uniform(0, ROUND_SECONDS), action=Delete(pod=pod)) for pod in leaving]
@@ -158,7 +158,7 @@ def _round(
 
 
 def attached_twice(entries: Iterable[journal.Entry]) -> list[str]:
-    """By the fabric's journal, the devices that were attached while they were attached, one sentence each.
+    """Return one sentence for each attachment, in the fabric's journal, of a device that was attached already.
 
     A fabric manager that was killed may have kept a change and not written its line. So a detach that was only begun
     counts as one, too.

@@ -29,12 +29,12 @@ class Release:
 
     @property
     def name(self) -> str:
-        """Without the patch, such as `1.36`."""
+        """The release without the patch, such as `1.36`."""
         return f"{self.major}.{self.minor}"
 
     @classmethod
     def parse(cls, text: str) -> "Release":
-        """The first version in what a program prints for `--version`.
+        """Return the first version in what a program prints for `--version`.
 
         Raises:
             errors.Unavailable: there is none.
@@ -68,7 +68,7 @@ class Binaries:
     has_kubelet: bool
 
     def path(self, name: str) -> Path:
-        """The path of a program."""
+        """Return the path of a program."""
         return self.etcd if name == "etcd" else self.folder / name
 
 

@@ -80,7 +80,7 @@ for row in page["rows"]:
 
 
 def run(context: stages.Context) -> stages.Outcome:
-    """Install, use, upgrade, roll back, uninstall."""
+    """Install, use, upgrade, roll back and uninstall the chart."""
     if context.installed.release.minor < MODERN_SINCE:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
@@ -150,7 +150,7 @@ async def _try(
 def component(
     plane: control_plane.ControlPlane, node: container_node.Node, *, binds: dict[str, str]
 ) -> processes.Component:
-    """The node as a process."""
+    """Write the node's configuration, and return the node as a process."""
     installed = plane.settings.binaries
     content = programs.kubelet_configuration(
         runtime=node.endpoint,
@@ -178,7 +178,7 @@ def component(
 
 @contextlib.asynccontextmanager
 async def _fabric(folder: Path, tree: sysfs.SysfsTree) -> AsyncIterator[Path]:
-    """A simulated fabric; gives the folder of its socket, which the controller may open."""
+    """Run a simulated fabric, and yield the folder of its socket, which the controller may open."""
     place = folder / "rack"
     place.mkdir()
     gpus = [
@@ -302,7 +302,7 @@ class Release(Cluster):
         self._image = {"repository": repository, "tag": tag, "pullPolicy": "Never"}
 
     async def whole_life(self) -> None:
-        """All that users do with a release."""
+        """Do all that users do with a release."""
         await self._helm("install", chart=str(CHART), values=self._values(100), create_namespace=True)
         await self.settle(self._not_rolled_out)
         self.say("controller and node daemon are ready")
@@ -366,7 +366,7 @@ class Release(Cluster):
         }
 
     async def _use(self, name: str, device_class: str) -> None:
-        """A pod with a device runs, and its container sees it."""
+        """Make a pod with a device, and wait until it runs and its container sees the device."""
         await self.pod(name, device_class, READS)
 
         async def unready() -> list[str]:
@@ -382,7 +382,7 @@ class Release(Cluster):
         self.say(f"pod {name} runs, and its container sees its {device_class}")
 
     async def _read_page(self) -> None:
-        """A reader's account sees the page in the cluster, and nobody without a token does."""
+        """Check that a reader's account sees the page in the cluster, and nobody without a token."""
         page = next(
             pod
             for pod in await self.objects(kinds.POD, NAMESPACE)

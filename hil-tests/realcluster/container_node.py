@@ -74,12 +74,12 @@ class Node:
 
     @property
     def endpoint(self) -> str:
-        """Of the container runtime."""
+        """The endpoint of the container runtime."""
         return f"unix://{self.path / 'containerd.sock'}"
 
 
 def runtime_configuration(node: Node) -> str:
-    """containerd's configuration, version 2: CDI on, cgroups made by it, no AppArmor."""
+    """Return containerd's configuration, version 2: CDI on, cgroups made by it, no AppArmor."""
     return f"""version = 2
 root = "{node.path / "root"}"
 state = "/run/containerd"
@@ -109,7 +109,7 @@ oom_score = 0
 
 
 def network() -> dict[str, object]:
-    """The pods' network: each has an address, and reaches the node alone."""
+    """Return the configuration of the pods' network: each pod has an address, and reaches the node alone."""
     ipam = {"type": "host-local", "subnet": POD_NETWORK, "routes": [{"dst": "0.0.0.0/0"}]}
     plugin = {"type": "ptp", "ipMasq": False, "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [plugin]}
@@ -157,7 +157,7 @@ async def _on_the_host(node: Node, file: Path) -> int:
 
 
 async def _forward(node: Node) -> None:
-    """In the node: what connects to the API server's addresses is joined with the UNIX socket."""
+    """Join connections to the API server's addresses in the node with the UNIX socket."""
     door = str(node.path / "apiserver.sock")
     for address, port in (("127.0.0.1", node.apiserver), (node.service, SERVICE_PORT)):
         await asyncio.start_server(lambda reader, writer: _join(reader, writer, door), address, port)
@@ -165,7 +165,7 @@ async def _forward(node: Node) -> None:
 
 
 def _inside(node: Node, file: Path) -> int:
-    """The first process of the node: it reaps the processes that no parent waits for, and ends when containerd or the kubelet does."""
+    """Be the node's first process: start its programs, reap orphans, and return when one of the programs ends."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     for name in ("log", "root"):
         (node.path / name).mkdir(parents=True, exist_ok=True)
@@ -263,7 +263,7 @@ def _remove_cgroups() -> None:
 
 
 def as_json(node: Node) -> str:
-    """What the programs of this module read."""
+    """Return the node as JSON, for the programs of this module."""
     return json.dumps(dataclasses.asdict(node))
 
 

@@ -72,7 +72,7 @@ class ControlPlane:
         binding_timeout_seconds: int | None = None,
         base_port: int | None = None,
     ) -> Iterator[Self]:
-        """A control plane for as long as the block lasts.
+        """Run a control plane for as long as the block lasts.
 
         Args:
             installed: the binaries.
@@ -118,7 +118,7 @@ class ControlPlane:
         }
 
     def kubeconfig(self, user: str) -> Path:
-        """The kubeconfig of a static user: `admin`, or `system:node:NAME`.
+        """Return the path of a static user's kubeconfig: `admin`, or `system:node:NAME`.
 
         Raises:
             errors.RealClusterError: the control plane was started without this user.
@@ -197,7 +197,7 @@ class ControlPlane:
         return self._write_kubeconfig(path, account, token)
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> str:
-        """One request as the administrator; gives the body of the answer.
+        """Make one request as the administrator; return the body of the answer.
 
         Raises:
             errors.RealClusterError: the API server refuses or cannot be reached.
@@ -223,7 +223,7 @@ class ControlPlane:
             raise errors.RealClusterError(f"{method} {path}: {error}") from error
 
     def write_files(self) -> None:
-        """Key, tokens, kubeconfigs and the scheduler's configuration."""
+        """Write key, tokens, kubeconfigs and the scheduler's configuration."""
         folder = self.settings.folder
         folder.chmod(0o700)
         key = folder / "service-account.key"

@@ -51,7 +51,7 @@ LOOKS = "echo $(env) $(ls /dev/cxl); exec sleep 3600"
 
 
 def run(context: stages.Context) -> stages.Outcome:
-    """Two pods read disks at once; a disk is pulled out; a slot fails; CXL memory; a disk is erased; a power cycle."""
+    """Try two pods at once, a pulled disk, a slot without power, CXL memory, an erased disk, and a power cut."""
     if context.installed.release.minor < chart_stage.MODERN_SINCE:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
@@ -96,7 +96,7 @@ async def _run(context: stages.Context, node: container_node.Node) -> None:
 
 
 async def _laboratory(context: stages.Context) -> laboratory.Lab:
-    """A lab whose guests have what containers need."""
+    """Return a lab whose guests have what containers need."""
     cache = packages.cache()
     kernel = await asyncio.to_thread(packages.kernel, cache)
     busybox = await asyncio.to_thread(packages.busybox, cache)
@@ -166,7 +166,7 @@ class Cluster(chart_stage.Cluster):
 
     @contextlib.asynccontextmanager
     async def booted(self, running: guest.Guest) -> AsyncIterator[None]:
-        """The programs of a node that was switched on, for as long as the block lasts; once entered, they are ready."""
+        """Run the programs of a node after its boot, while the block lasts; once entered, they are ready."""
         self._guest = running
         async with contextlib.AsyncExitStack() as stack:
             await self._start(stack)
@@ -230,7 +230,7 @@ class Cluster(chart_stage.Cluster):
         await self.create(kinds.FABRIC, FABRIC, spec)
 
     async def try_two_pods(self) -> None:
-        """Two pods at once read their own disks, and give them back."""
+        """Let two pods read their own disks at once, and wait until both disks are given back."""
         begun = time.monotonic()
         for name in ("reads-1", "reads-2"):
             await self._pod(name)
@@ -246,7 +246,7 @@ class Cluster(chart_stage.Cluster):
         self.say(f"both disks are back after {time.monotonic() - begun:.0f} s")
 
     async def try_surprise(self) -> None:
-        """A disk that is pulled out under its pod evicts the pod, and the other disk serves another pod."""
+        """Pull a disk out under its pod, and wait until the pod is evicted and the device is given back."""
         await self._pod("loses")
         await self._line("loses")
         (device,) = [attachment["spec"]["deviceID"] for attachment in await self.objects(kinds.ATTACHMENT)]
@@ -258,7 +258,7 @@ class Cluster(chart_stage.Cluster):
         await self.settle(self._not_given_back)
 
     async def try_slot_without_power(self) -> None:
-        """Where no slot comes up, a claim gets the reason, the disk is tainted and taken back, and the pod gets the other one."""
+        """Try slots without power: the claim gets the reason, the disk a taint, and the pod another disk."""
         await self._policy(probationSeconds=PROBATION_SECONDS)
         begun = time.monotonic()
         # Slots without a driver: a card is plugged in, and gets no power.
@@ -294,7 +294,7 @@ class Cluster(chart_stage.Cluster):
         await self.settle(self._still_tainted)
 
     async def try_memory(self) -> None:
-        """A pod gets CXL memory: its device file, since Linux 6.1 makes nothing of memory that is persistent."""
+        """Give a pod CXL memory as a device file: Linux 6.1 makes nothing of persistent memory."""
         begun = time.monotonic()
         await self._pod("remembers", "cxl-memory", LOOKS)
         line = await self._line("remembers")
@@ -306,7 +306,7 @@ class Cluster(chart_stage.Cluster):
         await self.settle(self._not_given_back)
 
     async def try_erase(self) -> None:
-        """Where disks are to be erased, the pod after finds nothing on the disk of the pod before, and all on the other one."""
+        """Check that the next pod finds nothing on a disk that is erased, and everything on the other one."""
         await self._policy(clean={"nvme": "erase"})
         await self._pod("leaves")
         line = await self._line("leaves")
@@ -324,7 +324,7 @@ class Cluster(chart_stage.Cluster):
         await self.settle(self._not_given_back)
 
     async def use_and_cut_power(self) -> tuple[str, list[str]]:
-        """The node loses its power under a pod; gives what the pod had read, and what is in the node's ports."""
+        """Cut the node's power under a pod; return what the pod had read, and what is in the node's ports."""
         await self._pod("stays")
         line = await self._line("stays")
         there = await chassis.build_disk_arguments(self._guest)
@@ -332,7 +332,7 @@ class Cluster(chart_stage.Cluster):
         return line, there
 
     async def go_on_after_power_cut(self, line: str) -> None:
-        """Switched on again, the node starts its pod with the disk that it had."""
+        """Check that the node, switched on again, starts its pod with the disk that it had."""
         begun = time.monotonic()
         again = await self._line("stays")
         self.expect(again == line, f"after the power cut the pod reads {line!r} again: {again!r}")
@@ -346,7 +346,7 @@ class Cluster(chart_stage.Cluster):
         await self.pod(name, device_class, command, automountServiceAccountToken=False)
 
     async def _line(self, pod: str) -> str:
-        """What the pod's container has read, once it runs."""
+        """Wait until the pod runs and has printed something, and return the last line."""
         printed: list[str] = []
 
         async def silent() -> list[str]:
@@ -374,11 +374,11 @@ class Cluster(chart_stage.Cluster):
         return problems + [f"the kernel still has {name}" for name in names]
 
     async def _memories(self) -> list[str]:
-        """The kernel's CXL memory devices."""
+        """Return the names of the kernel's CXL memory devices."""
         return [name for name in await self._guest.names("/sys/bus/cxl/devices") if name.startswith("mem")]
 
     async def _warnings(self, name: str) -> list[str]:
-        """The reasons of Warnings on the claims of a pod."""
+        """Return the reasons of Warnings on the claims of a pod."""
         return [
             event["reason"]
             for event in await self.objects(kinds.EVENT)

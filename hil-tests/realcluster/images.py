@@ -59,7 +59,7 @@ def busybox(path: Path) -> Path:
 
 
 def _write(path: Path, name: str, layer: bytes) -> None:
-    """An image of one layer, as `docker save` has it."""
+    """Write an image of one layer, as `docker save` does."""
     digest = f"sha256:{hashlib.sha256(layer).hexdigest()}"
     configuration = json.dumps(
         {
@@ -85,7 +85,7 @@ def _write(path: Path, name: str, layer: bytes) -> None:
 
 
 def drawbar(folder: Path) -> tuple[Path, str]:
-    """An archive of Drawbar's image and the image's name: that of IMAGE, or built.
+    """Return an archive of Drawbar's image, and the image's name: that of IMAGE, or a new build.
 
     Raises:
         errors.Unavailable: what builds it is not there, or Debian's packages are not.
@@ -95,7 +95,7 @@ def drawbar(folder: Path) -> tuple[Path, str]:
 
 
 def simulation(folder: Path) -> tuple[Path, str]:
-    """The same of the image with the doubles: that of SIMULATION_IMAGE, or built; errors as in `drawbar`."""
+    """Return the same for the image with the doubles: that of SIMULATION_IMAGE, or a new build."""
     return _image(folder, SIMULATION_ARCHIVE, SIMULATION, "--target", "simulation")
 
 

@@ -88,7 +88,7 @@ class Installation:
         *,
         devices: int,
     ) -> AsyncIterator["Installation"]:
-        """Drawbar for as long as the block lasts; once entered, pods can have all devices.
+        """Run Drawbar for as long as the block lasts; once entered, pods can have all devices.
 
         Args:
             plane: the control plane.
@@ -147,7 +147,7 @@ class Installation:
             ) from error
 
     async def objects(self, kind: Any) -> list[dict[str, Any]]:
-        """All objects of a kind; in the default namespace where it has any."""
+        """Return all objects of a kind; in the default namespace where the kind has any."""
         namespace = "default" if kind.namespaced else None
         listing = await self.insist(lambda: self.api.list_all(kind, into=dict, namespace=namespace))
         return list(listing.items)
@@ -268,7 +268,7 @@ class Installation:
         return problems + await self.list_offer_problems()
 
     async def untrue(self) -> list[str]:
-        """What the running pods' claims say and the fabric does not, one sentence each."""
+        """Return one sentence for each running pod's device that another claim has too or that is not attached."""
         names = {
             attachment["spec"]["device"]: attachment["spec"]["deviceID"]
             for attachment in await self.objects(kinds.ATTACHMENT)
@@ -293,7 +293,7 @@ class Installation:
         return problems
 
     def tracebacks(self) -> list[str]:
-        """The daemons of ours that ended with a traceback or logged one."""
+        """Return one sentence for each of our daemons that logged a traceback."""
         return [
             f"{name} logged a traceback: see {daemon.log}"
             for name, daemon in self.daemons.items()
@@ -404,7 +404,7 @@ def _owner(claim: dict[str, Any]) -> str:
 
 
 def phase(pod: dict[str, Any] | None) -> str:
-    """A pod's phase; empty for none, or for one that is being deleted."""
+    """Return a pod's phase; empty for no pod, or for one that is being deleted."""
     if pod is None or "deletionTimestamp" in pod["metadata"]:
         return ""
     return str(pod.get("status", {}).get("phase", ""))

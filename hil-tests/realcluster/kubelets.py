@@ -20,7 +20,7 @@ DOUBLE = "drawbar.mocks.containerruntime"
 
 
 def missing_root() -> str:
-    """Why no kubelet can run here; empty if one can."""
+    """Return why no kubelet can run here; empty if one can."""
     return "" if os.geteuid() == 0 else "kubelets need root: run it as root, or the rest runs without them"
 
 
@@ -79,7 +79,7 @@ class Kubelet:
         cdi: Path | None = None,
         wait: bool = True,
     ) -> Iterator[Self]:
-        """A kubelet for as long as the block lasts; once entered, its Node is Ready.
+        """Run a kubelet for as long as the block lasts; once entered, its Node is Ready.
 
         Args:
             plane: the control plane, which must know the node's name.
@@ -141,7 +141,7 @@ class Kubelet:
         unmount_below(self.root)
 
     def containers(self) -> list[dict[str, object]]:
-        """What the double was asked to create: `pod`, `container`, `cdi` and the environment by CDI of each."""
+        """Return `pod`, `container`, `cdi` and CDI's environment of each container that the double was to create."""
         if not self.log.exists():
             return []
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -156,7 +156,7 @@ class Kubelet:
 
 
 def mounts_below(folder: Path, mountinfo: str) -> list[str]:
-    """The mount points below a folder and the folder itself, the deepest first.
+    """Return the mount points below a folder and the folder itself, the deepest first.
 
     A kubelet mounts its root directory on itself, to make it shared.
 

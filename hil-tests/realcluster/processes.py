@@ -121,7 +121,7 @@ class Component:
             time.sleep(POLL_SECONDS)
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         if not self.log.exists():
             return ""
         return self.log.read_text(errors="replace")[-TAIL_CHARACTERS:].strip()

@@ -73,12 +73,12 @@ class Settings:
         return f"https://127.0.0.1:{self.ports.apiserver}"
 
     def kubeconfig(self, user: str) -> Path:
-        """The file of a user."""
+        """Return the path of a user's kubeconfig."""
         return self.folder / f"{user.replace(':', '-')}.kubeconfig"
 
 
 def default_gates(release: Release) -> dict[str, bool]:
-    """What Drawbar needs of this release beyond its defaults; see docs/install.md."""
+    """Return the gates that Drawbar needs of this release beyond its defaults; see docs/install.md."""
     if release.minor <= CLASSIC_UNTIL:
         return dict(GATES_FOR_CLASSIC)
     if release.minor < 36:
@@ -87,7 +87,7 @@ def default_gates(release: Release) -> dict[str, bool]:
 
 
 def contract_gates(release: Release) -> dict[str, bool]:
-    """What the contract suite has rules for: a release's defaults, classic allocation and DeviceTaintRules.
+    """Return the gates that the contract suite has rules for, beside a release's defaults.
 
     Device taints and binding conditions of 1.34 and 1.35 are alpha, and differ from those of 1.36 in their limits.
     """
@@ -95,21 +95,21 @@ def contract_gates(release: Release) -> dict[str, bool]:
 
 
 def resource_version(release: Release) -> str:
-    """The version of `resource.k8s.io` that Drawbar uses."""
+    """Return the version of `resource.k8s.io` that Drawbar uses."""
     if release.minor > CLASSIC_UNTIL:
         return "v1"
     return "v1alpha3" if release.minor == CLASSIC_UNTIL else "v1alpha2"
 
 
 def runtime_config(release: Release) -> str:
-    """The versions of `resource.k8s.io` that are served beside those that are on by default."""
+    """Return the versions of `resource.k8s.io` that are served beside the default ones, as a flag's value."""
     classic = release.minor <= CLASSIC_UNTIL
     versions = [resource_version(release)] if classic else ["v1beta2", "v1beta1", "v1alpha3"]
     return ",".join(f"resource.k8s.io/{version}=true" for version in versions)
 
 
 def etcd(settings: Settings) -> list[str]:
-    """Without fsync: a killed process loses nothing thereby, only a machine would."""
+    """Return etcd's command line, without fsync: a killed process loses nothing by that, only a machine does."""
     client = f"http://127.0.0.1:{settings.ports.etcd}"
     peer = f"http://127.0.0.1:{settings.ports.etcd_peer}"
     return [
@@ -125,7 +125,7 @@ def etcd(settings: Settings) -> list[str]:
 
 
 def apiserver(settings: Settings) -> list[str]:
-    """With all default admission plugins, and NodeRestriction, which kubeadm switches on and no release does by default."""
+    """Return the API server's command line, with NodeRestriction, which kubeadm adds to the default plugins."""
     key = settings.folder / "service-account.key"
     return [
         str(settings.binaries.path("kube-apiserver")),
@@ -149,7 +149,7 @@ def apiserver(settings: Settings) -> list[str]:
 
 
 def controller_manager(settings: Settings) -> list[str]:
-    """With all default controllers, each under its own service account."""
+    """Return the command line of all default controllers, each under its own service account."""
     kubeconfig = settings.kubeconfig(KCM)
     return [
         str(settings.binaries.path("kube-controller-manager")),
@@ -167,7 +167,7 @@ def controller_manager(settings: Settings) -> list[str]:
 
 
 def scheduler(settings: Settings) -> list[str]:
-    """With the configuration file that `scheduler_configuration` writes."""
+    """Return the scheduler's command line, with the file that `scheduler_configuration` writes."""
     return [
         str(settings.binaries.path("kube-scheduler")),
         f"--config={settings.folder / 'scheduler.yaml'}",
@@ -178,7 +178,7 @@ def scheduler(settings: Settings) -> list[str]:
 
 
 def scheduler_gates(settings: Settings) -> dict[str, bool]:
-    """The cluster's, without DeviceTaintRules on 1.36.
+    """Return the cluster's gates, without DeviceTaintRules on 1.36.
 
     With them its scheduler ends at the first change of a ResourceSlice while there is a rule: it
     lists rules in v1beta2 and takes them for v1alpha3's type (`typedSlice` in
@@ -189,7 +189,7 @@ def scheduler_gates(settings: Settings) -> dict[str, bool]:
 
 
 def scheduler_configuration(settings: Settings) -> dict[str, Any]:
-    """A KubeSchedulerConfiguration."""
+    """Return a KubeSchedulerConfiguration."""
     content: dict[str, Any] = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -204,7 +204,7 @@ def scheduler_configuration(settings: Settings) -> dict[str, Any]:
 
 
 def tokens(by_user: Mapping[str, str]) -> str:
-    """The file of static tokens.
+    """Return the content of the file of static tokens.
 
     Args:
         by_user: by user name the token.
@@ -215,14 +215,14 @@ def tokens(by_user: Mapping[str, str]) -> str:
 
 
 def groups(user: str) -> Sequence[str]:
-    """What a static user belongs to."""
+    """Return the groups of a static user."""
     if user == ADMIN:
         return ("system:masters",)
     return ("system:nodes",) if user.startswith(NODE_PREFIX) else ()
 
 
 def kubeconfig(server: str, authority: str, user: str, token: str) -> dict[str, Any]:
-    """A kubeconfig for one user.
+    """Return a kubeconfig for one user.
 
     Args:
         server: the URL.
@@ -241,7 +241,7 @@ def kubeconfig(server: str, authority: str, user: str, token: str) -> dict[str, 
 
 
 def kubelet(binaries: Binaries, *, node: str, folder: Path, kubeconfig: Path, root: Path) -> list[str]:
-    """A kubelet; its configuration is in `kubelet.yaml` of its folder."""
+    """Return a kubelet's command line; its configuration is in `kubelet.yaml` of its folder."""
     return [
         str(binaries.path("kubelet")),
         f"--kubeconfig={kubeconfig}",
@@ -255,7 +255,7 @@ def kubelet(binaries: Binaries, *, node: str, folder: Path, kubeconfig: Path, ro
 def kubelet_configuration(
     *, runtime: str, port: int, gates: Mapping[str, bool], pod_manifests: Path | None = None
 ) -> dict[str, Any]:
-    """A KubeletConfiguration that makes no cgroups and changes nothing of the machine.
+    """Return a KubeletConfiguration that makes no cgroups and changes nothing of the machine.
 
     Args:
         runtime: the endpoint of the container runtime, such as `unix:///run/cri.sock`.
@@ -289,7 +289,7 @@ def kubelet_configuration(
 
 
 def kubelet_gates(release: Release, gates: Mapping[str, bool]) -> dict[str, bool]:
-    """Of the cluster's gates those that kubelets know and need."""
+    """Return the feature gates that kubelets know and need."""
     if release.minor <= CLASSIC_UNTIL:
         return {name: on for name, on in gates.items() if name in GATES_FOR_CLASSIC}
     # cgroup version 1 is refused by default since 1.35, and is what some machines have.
@@ -297,12 +297,12 @@ def kubelet_gates(release: Release, gates: Mapping[str, bool]) -> dict[str, bool
 
 
 def kubelet_extras(release: Release) -> dict[str, Any]:
-    """Fields that only some releases know."""
+    """Return the fields of a KubeletConfiguration that only some releases know."""
     return {"failCgroupV1": False} if release.minor >= CLASSIC_UNTIL else {}
 
 
 def as_json(content: Mapping[str, Any]) -> str:
-    """As the components read it: JSON is YAML."""
+    """Return the content as JSON, which components read as YAML."""
     return json.dumps(content, indent=2) + "\n"
 
 

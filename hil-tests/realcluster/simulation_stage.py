@@ -128,7 +128,7 @@ class Reader:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """`with`: what was begun by `begin` ends."""
+        """End at the end of the context what `begin` has begun."""
         try:
             yield
         finally:

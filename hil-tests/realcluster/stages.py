@@ -60,13 +60,13 @@ class Context:
     folder: Path
 
     def say(self, text: str) -> None:
-        """One line of progress."""
+        """Print one line of progress."""
         sys.stderr.write(f"== {text}\n")
         sys.stderr.flush()
 
     @contextlib.contextmanager
     def plane(self, **options: Any) -> Iterator[control_plane.ControlPlane]:
-        """A control plane in a folder of the stage; see `ControlPlane.running`."""
+        """Run a control plane in a folder of the stage; see `ControlPlane.running`."""
         begun = time.monotonic()
         folder = self.folder / f"plane-{len(list(self.folder.glob('plane-*')))}"
         with control_plane.ControlPlane.running(self.installed, folder, **options) as plane:
@@ -123,18 +123,18 @@ class Stage:
 
 
 def contract(context: Context) -> Outcome:
-    """The rules of Kubernetes that the doubles keep, on the real control plane."""
+    """Check on the real control plane the rules of Kubernetes that the doubles keep."""
     with context.plane(gates=programs.contract_gates(context.installed.release)) as plane:
         return context.pytest(["mocks/contract"], {CONTRACT: str(plane.admin)}, seconds=1500)
 
 
 def flows(context: Context) -> Outcome:
-    """The flows of tests/driver/flows with both daemons as they are, but for the attacks."""
+    """Run the flows of tests/driver/flows with both daemons as they are, but for the attacks."""
     return _flows(context, "not attack")
 
 
 def attacks(context: Context) -> Outcome:
-    """The attacks of tenants, nodes and managers; `docs/attacks.md` lists them."""
+    """Run the attacks of tenants, nodes and managers; `docs/attacks.md` lists them."""
     return _flows(context, "attack")
 
 
@@ -149,35 +149,35 @@ def _flows(context: Context, marked: str) -> Outcome:
 
 
 def accidents(context: Context) -> Outcome:
-    """Whatever is killed at random moments, no device is lost, leaked or attached twice."""
+    """Kill things at random moments, and check that no device is lost, leaked or attached twice."""
     from realcluster import accident_stage
 
     return accident_stage.run(context)
 
 
 def restore(context: Context) -> Outcome:
-    """An etcd restored from a backup takes resourceVersions back; no device is lost, leaked or attached twice."""
+    """Restore etcd from an older backup, and check that no device is lost, leaked or attached twice."""
     from realcluster import restore_stage
 
     return restore_stage.run(context)
 
 
 def chart(context: Context) -> Outcome:
-    """The chart as users install it, its pods in real containers."""
+    """Install the chart as users do, its pods in real containers."""
     from realcluster import chart_stage
 
     return chart_stage.run(context)
 
 
 def simulation(context: Context) -> Outcome:
-    """docs/try-it.md on pretended hardware, its pods in real containers."""
+    """Follow docs/try-it.md on pretended hardware, its pods in real containers."""
     from realcluster import simulation_stage
 
     return simulation_stage.run(context)
 
 
 def guest(context: Context) -> Outcome:
-    """Pods read disks that a real kernel hot-plugs."""
+    """Let pods read disks that a real kernel hot-plugs."""
     from realcluster import guest_stage
 
     return guest_stage.run(context)
@@ -303,7 +303,7 @@ def run(folder: Path, names: str, *, no_skips: bool = False, listed: Sequence[St
 def _run_all(
     installed: binaries.Binaries, chosen: Sequence[Stage], after_each: Callable[[], None] = lambda: None
 ) -> dict[str, Outcome]:
-    """One after the other."""
+    """Run the stages one after the other; return their outcomes by name."""
     outcomes = {}
     base = Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
     try:
@@ -339,7 +339,7 @@ class _Lane:
     def running(
         cls, installed: binaries.Binaries, names: Sequence[str], *, no_skips: bool
     ) -> Iterator["_Lane"]:
-        """They run while the block lasts, and are interrupted at its end if they have not ended."""
+        """Run the stages while the block lasts; interrupt them at its end if they have not ended."""
         listed = ",".join(names)
         words = [sys.executable, str(RUN), "kubernetes", str(installed.folder), "--stages", listed]
         words += ["--no-skips"] if no_skips else []
