@@ -17,7 +17,7 @@ def make_device(disk):
 
 
 async def attach(node, name, port, *, disk=None, erase=False):
-    """Attach a disk for a claim of its name; return disk, device, and the node's report once it is visible."""
+    """Attach a disk for a claim of its name; return disk, device and the node's report, once visible."""
     disk = disk or await node.chassis.disk(name)
     device = make_device(disk)
     claim = await node.cluster.claim(name, device, node=node.name)

@@ -81,12 +81,12 @@ class FabricDevices:
         return listed
 
     def where(self, port: str) -> dict[str, str]:
-        """Return what the node is to say of the place behind a port: nothing, since the fabric chooses the port."""
+        """Return what the node is to say of a port's place: nothing, since the fabric chooses the port."""
         del port
         return {}
 
     async def plug(self, card: Card | chassis.Card, port: str) -> None:
-        """Attach the device to a port of the fabric's choice on the site's host; return when the fabric is done.
+        """Attach the device to the site's host, at a port that the fabric chooses; return when it is done.
 
         Raises:
             errors.LabError: the fabric could not.

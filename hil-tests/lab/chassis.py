@@ -122,7 +122,7 @@ class Chassis:
         return Accelerator(name=name, content=_first_line(name))
 
     def controller(self, name: str, *, functions: int = 2) -> Controller:
-        """Return a controller with so many virtual functions, not plugged in; one at a time can be plugged in."""
+        """Return a controller with so many virtual functions, not plugged in; one at a time can be."""
         return Controller(name=name, serial=f"SN-{name}", functions=functions)
 
     def network(self, name: str) -> Network:

@@ -260,7 +260,7 @@ class Cluster:
         )
 
     async def end_release(self, device: Device) -> None:
-        """Remove the finalizer, as when the fabric has reported the device as free; wait until the object is gone."""
+        """Remove the finalizer, as once the fabric reports the device as free; wait until the object is gone."""
         await self.merge(kinds.ATTACHMENT, device.attachment, {"metadata": {"finalizers": None}})
         await waiting.until(lambda: self.attachment(device), lambda attachment: not attachment)
 

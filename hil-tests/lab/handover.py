@@ -84,8 +84,8 @@ async def attached_together(
 ) -> tuple[Lent, ...]:
     """Attach memory devices, by their ports, as a composite; return its members once all are visible.
 
-    They are one region. The composite and its claim have the same name. `memory` is more of what the claim says of
-    their memory, such as `memoryGranularity`.
+    They are one region. The composite and its claim have the same name. `memory` is more of what the claim
+    says of their memory, such as `memoryGranularity`.
     """
     members = tuple(
         Lent(card=card, device=_make_device(card, port), port=port) for port, card in cards.items()
@@ -123,7 +123,7 @@ async def ask_back(node: worker.Worker, lent: Lent) -> None:
 
 
 async def take_back(node: worker.Worker, lent: Lent) -> None:
-    """Wait until the node has let go of the device, wait until it is out, and delete its attachment."""
+    """Wait until the node has let go of the device and it is out, and delete its attachment."""
     await node.cluster.wait_until_released(lent.device)
     await node.chassis.out(lent.card)
     await node.cluster.end_release(lent.device)

@@ -112,7 +112,7 @@ class World:
             await self._events.changed.wait()
 
     async def read(self, view: progress.View) -> str:
-        """Read the disk's first line in the pod's container, compare it with the disk's file, and return it."""
+        """Read the disk's first line in the pod's container, check it against the disk's file, return it."""
         with explained(self._logs):
             node = self._pool.node
             pod = await self._pool.cluster.read(kinds.POD, view.pod)

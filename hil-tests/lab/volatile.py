@@ -14,7 +14,7 @@ REGION, DEVICE = "region0", "dax0.0"
 
 
 async def make_region(machine: guest.Guest, size_bytes: int) -> None:
-    """Make a region over all of the only endpoint, as `cxl create-region -t ram` does, its dax device unbound."""
+    """Make a region over all of the only endpoint, as `cxl create-region -t ram` does; bind no dax driver."""
     (endpoint,) = [name for name in await machine.names(f"{CXL}/devices") if name.startswith("endpoint")]
     decoder = f"decoder{endpoint.removeprefix('endpoint')}.0"
     for path, value in (

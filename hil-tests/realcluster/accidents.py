@@ -106,7 +106,7 @@ class Round:
 
 
 def plan(seed: int, rounds: int, *, devices: int, nodes: Sequence[str]) -> tuple[Round, ...]:
-    """Plan the rounds of a seed. Each victim comes equally often, and the devices suffice for all pods."""
+    """Plan the rounds of a seed. Victims come equally often, and pods never claim more devices than exist."""
     dice = random.Random(seed)
     victims: list[Victim] = []
     alive: dict[str, int] = {}
@@ -158,7 +158,7 @@ def _round(
 
 
 def attached_twice(entries: Iterable[journal.Entry]) -> list[str]:
-    """Return one sentence for each attachment, in the fabric's journal, of a device that was attached already.
+    """Return one sentence for each device that the fabric's journal has attached while it was attached.
 
     A fabric manager that was killed may have kept a change and not written its line. So a detach that was only begun
     counts as one, too.

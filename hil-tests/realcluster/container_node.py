@@ -165,7 +165,7 @@ async def _forward(node: Node) -> None:
 
 
 def _inside(node: Node, file: Path) -> int:
-    """Be the node's first process: start its programs, reap orphans, and return when one of the programs ends."""
+    """Be the node's first process: start its programs, reap orphans, and return when a program ends."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     for name in ("log", "root"):
         (node.path / name).mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ LOOKS = "echo $(env) $(ls /dev/cxl); exec sleep 3600"
 
 
 def run(context: stages.Context) -> stages.Outcome:
-    """Try two pods at once, a pulled disk, a slot without power, CXL memory, an erased disk, and a power cut."""
+    """Try two pods at once, a pulled disk, slots without power, CXL memory, an erased disk, a power cut."""
     if context.installed.release.minor < chart_stage.MODERN_SINCE:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"

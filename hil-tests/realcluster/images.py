@@ -95,7 +95,10 @@ def drawbar(folder: Path) -> tuple[Path, str]:
 
 
 def simulation(folder: Path) -> tuple[Path, str]:
-    """Return the same for the image with the doubles: that of SIMULATION_IMAGE, or a new build."""
+    """Return the same for the image with the doubles: that of SIMULATION_IMAGE, or a new build.
+
+    Errors are those of `drawbar`.
+    """
     return _image(folder, SIMULATION_ARCHIVE, SIMULATION, "--target", "simulation")
 
 

@@ -268,7 +268,7 @@ class Installation:
         return problems + await self.list_offer_problems()
 
     async def untrue(self) -> list[str]:
-        """Return one sentence for each running pod's device that another claim has too or that is not attached."""
+        """Return one sentence for each running pod's device that is claimed twice or is not attached."""
         names = {
             attachment["spec"]["device"]: attachment["spec"]["deviceID"]
             for attachment in await self.objects(kinds.ATTACHMENT)

@@ -141,7 +141,7 @@ class Kubelet:
         unmount_below(self.root)
 
     def containers(self) -> list[dict[str, object]]:
-        """Return `pod`, `container`, `cdi` and CDI's environment of each container that the double was to create."""
+        """Return `pod`, `container`, `cdi` and CDI's environment of each container that was asked for."""
         if not self.log.exists():
             return []
         return [json.loads(line) for line in self.log.read_text().splitlines()]

@@ -109,7 +109,7 @@ def runtime_config(release: Release) -> str:
 
 
 def etcd(settings: Settings) -> list[str]:
-    """Return etcd's command line, without fsync: a killed process loses nothing by that, only a machine does."""
+    """Return etcd's command line, without fsync: data are lost only where the machine stops."""
     client = f"http://127.0.0.1:{settings.ports.etcd}"
     peer = f"http://127.0.0.1:{settings.ports.etcd_peer}"
     return [
@@ -125,7 +125,7 @@ def etcd(settings: Settings) -> list[str]:
 
 
 def apiserver(settings: Settings) -> list[str]:
-    """Return the API server's command line, with NodeRestriction, which kubeadm adds to the default plugins."""
+    """Return the API server's command line, with the default plugins and, as in kubeadm, NodeRestriction."""
     key = settings.folder / "service-account.key"
     return [
         str(settings.binaries.path("kube-apiserver")),
@@ -149,7 +149,7 @@ def apiserver(settings: Settings) -> list[str]:
 
 
 def controller_manager(settings: Settings) -> list[str]:
-    """Return the command line of all default controllers, each under its own service account."""
+    """Return kube-controller-manager's command line, with a service account for each controller."""
     kubeconfig = settings.kubeconfig(KCM)
     return [
         str(settings.binaries.path("kube-controller-manager")),
