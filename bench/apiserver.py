@@ -40,7 +40,7 @@ class Api:
     async def send(
         self, method: str, path: str, body: Json | None, kind: str = "application/json", **query: str
     ) -> bytes:
-        """One request that must succeed; its body, undecoded."""
+        """Send one request that must succeed; return the answer's body, undecoded."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
         async with self._session.request(
@@ -54,7 +54,7 @@ class Api:
 
 @asynccontextmanager
 async def server(folder: Path, *arguments: str) -> AsyncIterator[tuple[int, str, str]]:
-    """The server in a process of its own: its process id, URL and the administrator's token."""
+    """Run the server in a process of its own; yield its process id, its URL and the administrator's token."""
     command = (sys.executable, "-m", "drawbar.driver.main", "mock", "apiserver", "--plain-http")
     process = await asyncio.create_subprocess_exec(
         *command, "--kubeconfig-dir", str(folder), *arguments, stdout=asyncio.subprocess.PIPE
@@ -70,7 +70,7 @@ async def server(folder: Path, *arguments: str) -> AsyncIterator[tuple[int, str,
 
 
 def token_in(kubeconfig: Path) -> str:
-    """The token of a kubeconfig's only user."""
+    """Return the token of a kubeconfig's only user."""
     token: str = json.loads(kubeconfig.read_bytes())["users"][0]["user"]["token"]
     return token
 
@@ -106,7 +106,7 @@ def _jobs(size: float) -> Iterator[tuple[str, str, Json]]:
 
 
 async def lists(api: Api) -> list[report.Measure]:
-    """The slowest of a few full lists of each kind."""
+    """Measure the slowest of a few full lists of each kind."""
     measures = []
     paths = {"nodes": world.NODES_PATH, "slices": world.SLICES_PATH, "claims": world.CLAIMS_PATH}
     for name, path in paths.items():
@@ -188,7 +188,7 @@ async def watchers(api: Api, count: int) -> AsyncIterator[Callable[[], Any]]:
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as folder:
         async with server(Path(folder)) as (pid, url, token), aiohttp.ClientSession() as session:
             api = Api(session, url, token)

@@ -68,7 +68,7 @@ def _fabric(size: Size) -> configuration.Configuration:
 
 
 def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str | None, Json]]:
-    """The cluster before the first pod; each with its namespace, if it has one."""
+    """Yield the cluster's objects before the first pod, each with its kind and its namespace, if it has one."""
     for file in sorted((deployment.folder() / "drawbar/definitions").glob("*.yaml")):
         yield kinds.CUSTOM_RESOURCE, None, yaml.safe_load(file.read_text(encoding="utf-8"))
     yield kinds.NAMESPACE, None, {"metadata": {"name": "drawbar"}}
@@ -111,10 +111,10 @@ class Ended(Exception):
 
 @asynccontextmanager
 async def _process(name: str, folder: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process; what is done beside it is given up when it ends by itself.
+    """Run a process until the block ends; cancel the block if the process ends by itself.
 
     Raises:
-        Ended: it did; in a group.
+        Ended: the process ended by itself; in a group.
     """
     file = folder / f"{name}.log"
     with file.open("wb") as log:
@@ -140,7 +140,7 @@ async def _process(name: str, folder: Path, *arguments: str) -> AsyncIterator[as
 
 @asynccontextmanager
 async def _controller(folder: Path) -> AsyncIterator[int]:
-    """The controller's process."""
+    """Run the controller; yield its process id."""
     words = ("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(folder / WRITERS[0]))
     async with _process(WRITERS[0], folder, *words) as child:
         yield child.pid
@@ -148,7 +148,7 @@ async def _controller(folder: Path) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def _double(name: str, folder: Path) -> AsyncIterator[None]:
-    """The scheduler's or the claim controller's double; entered once it works."""
+    """Run the double of the scheduler or of the claim controller; enter the block once it works."""
     words = (__file__, "--play", name, "--kubeconfig", str(folder / name))
     async with _process(name, folder, *words) as child:
         assert child.stdout is not None
@@ -160,7 +160,7 @@ async def _double(name: str, folder: Path) -> AsyncIterator[None]:
 
 
 async def play(name: str, kubeconfig: Path) -> None:
-    """Is one of the doubles until terminated."""
+    """Run one of the doubles until terminated."""
     connection = connections.from_kubeconfig(kubeconfig)
     serving = scheduler.serving(connection) if name == "scheduler" else claims.serving(connection)
     async with serving:
@@ -169,7 +169,7 @@ async def play(name: str, kubeconfig: Path) -> None:
 
 
 async def _ready(api: client.Client, count: int) -> None:
-    """What kubelets say; until then, the nodes are tainted."""
+    """Report all nodes as ready, as kubelets do; until then, the nodes are tainted."""
     for node in world.nodes(count):
         await api.patch(
             kinds.NODE,
@@ -192,7 +192,7 @@ async def _until_listed(api: client.Client, devices: int) -> None:
 
 
 async def measure(profile: str, size: Size) -> list[report.Measure]:
-    """One competition.
+    """Measure one competition of pods for devices.
 
     Raises:
         TimeoutError: not every pod was served; perhaps in a group.

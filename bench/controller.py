@@ -76,7 +76,7 @@ class Load:
             self.releasing.put_nowait(new.metadata.name)
 
     async def allocate(self, number: int) -> None:
-        """What a scheduler writes."""
+        """Allocate a free device to a new claim, as a scheduler does."""
         pool, device = await self.free.get()
         name, node = f"claim-{number}", NODES[number % len(NODES)]
         request = {"name": "r", "exactly": {"deviceClassName": "any"}}
@@ -95,12 +95,12 @@ class Load:
         )
 
     async def delete_attached(self) -> None:
-        """A pod that ends as soon as its device is attached."""
+        """Delete each claim as soon as its device is attached, as if its pod ended then."""
         while True:
             await self.api.delete(kinds.CLAIM, await self.attached.get(), namespace="default")
 
     async def release(self) -> None:
-        """What a node daemon writes."""
+        """Report devices as released, as a node daemon does."""
         while True:
             name = await self.releasing.get()
             condition = meta.transition(

@@ -80,18 +80,18 @@ class Disk:
         self._away = folder / "away"
 
     def put_in(self) -> None:
-        """It appears."""
+        """Let the disk appear."""
         self._away.rename(self._directory)
         self._link.symlink_to(f"../../../{self.path}")
 
     def take_out(self) -> None:
-        """It is gone."""
+        """Let the disk disappear."""
         self._link.unlink()
         self._directory.rename(self._away)
 
 
 async def hotplugs(tree: Path, folder: Path, count: int) -> tuple[float, float]:
-    """Processor time and the time until it is known, per hot-plug event sequence, in milliseconds."""
+    """Measure the processor time and the time until discovery, per hot-plug event sequence, in milliseconds."""
     discovered = devices.Devices(tree, settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
     await discovered.read()
     source = sources.Backlog(4096)
@@ -130,7 +130,7 @@ def _event(text: str) -> uevents.Uevent:
 
 
 def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything that is measured."""
+    """Measure everything."""
     where = MEMORY_BACKED if MEMORY_BACKED.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="drawbar-bench-", dir=where))
     try:

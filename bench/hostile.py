@@ -71,7 +71,7 @@ def fill(server: apiserver.ApiServer, body: Json, count: int) -> None:
 
 @asynccontextmanager
 async def controller(folder: Path) -> AsyncIterator[int]:
-    """The controller's process id, once it has read everything."""
+    """Run the controller; yield its process id once it has read everything."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

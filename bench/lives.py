@@ -75,7 +75,7 @@ class Life:
             self._words.put_nowait((new.metadata.name, word))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """A pod begins to run when it is given its node."""
+        """Count a deleted pod; start the life of a pod that was given its node."""
         if new is None:
             assert old is not None
             self.gone += 1
@@ -85,7 +85,7 @@ class Life:
             self._ended.put_nowait((new.metadata.name, time.perf_counter() + self.run_seconds))
 
     async def speak(self) -> None:
-        """What node daemons write."""
+        """Report the conditions of attachments, as node daemons do."""
         while True:
             name, word = await self._words.get()
             reported = meta.transition((), word, status=True, reason="Said", message="", now=world.STAMP)

@@ -76,7 +76,7 @@ VISIBLE_MS = 50
 
 
 def device(number: int) -> sysfs.MockDevice:
-    """GPUs and disks by turns, each with a number of its own."""
+    """Return a disk for an odd number and a GPU for an even one, with an identity of its own."""
     if number % 2:
         serial = f"SN{number:08}"
         return sysfs.MockDevice(
@@ -108,7 +108,7 @@ class Relay:
         return self.times[0], max(sent for sent in self.times if sent <= moment)
 
     def run(self) -> None:
-        """Until the socket is closed."""
+        """Forward each datagram and note its time, until an empty datagram comes."""
         while True:
             datagram = self._receiver.recv(1 << 16)
             if not datagram:
@@ -120,7 +120,7 @@ class Relay:
 
 @contextmanager
 def relaying(where: Path, daemon: Path) -> Iterator[Relay]:
-    """A relay in a thread."""
+    """Run a relay in a thread."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(where))
         relay = Relay(receiver, daemon)
@@ -155,7 +155,7 @@ class Load:
                 await self.changed.wait()
 
     async def attach(self, number: int) -> str:
-        """A claim with a device, and its attachment; gives the claim's uid."""
+        """Create a claim with a device, and its attachment; return the claim's uid."""
         name, added = f"device-{number}", device(number)
         claim = await self._allocate(name)
         uid: str = claim["metadata"]["uid"]
@@ -205,7 +205,7 @@ class Load:
         )
 
     async def drop(self, number: int) -> None:
-        """The device has gone to another claim."""
+        """Delete the attachment and the claim, as when the device goes to another claim."""
         await self.api.delete(kinds.ATTACHMENT, f"fab.device-{number}")
         await self.api.delete(kinds.CLAIM, f"device-{number}", namespace="default")
 
@@ -214,7 +214,7 @@ class Load:
 async def process(
     *arguments: str, start: Sequence[str] = ("-m", "drawbar.driver.main"), **options: Any
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`drawbar` as a process of its own, which ends with the block."""
+    """Run `drawbar` in a process of its own until the block ends."""
     environment = {name: value for name, value in os.environ.items() if name not in UNWANTED}
     environment["SSL_CERT_FILE"] = os.devnull  # as the chart has it
     running = await asyncio.create_subprocess_exec(
@@ -229,7 +229,7 @@ async def process(
 
 
 async def compile_modules() -> None:
-    """As an image has them."""
+    """Compile the daemon's modules beforehand, as in an image."""
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(COMPILED))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     compiling = await asyncio.create_subprocess_exec(
@@ -240,7 +240,7 @@ async def compile_modules() -> None:
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[client.Client]:
-    """The API server double with our files applied; the administrator's client."""
+    """Run the API server double with our files applied; yield the administrator's client."""
     words = ("mock", "apiserver", "--kubeconfig-dir", str(folder / "kube"), "--service-account", ACCOUNT)
     async with process(*words, stdout=asyncio.subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -269,7 +269,7 @@ def mount(kubeconfig: Path, folder: Path) -> None:
 
 @asynccontextmanager
 async def daemon(folder: Path) -> AsyncIterator[int]:
-    """The node daemon; its process id, once it serves the kubelet."""
+    """Run the node daemon; yield its process id once it serves the kubelet."""
     words = [
         *("node", "--node-name", NODE),
         *("--kubelet-dir", str(folder / "k"), "--cdi-dir", str(folder / "cdi")),
@@ -300,7 +300,7 @@ async def _read(stream: asyncio.StreamReader, reported: deque[str]) -> None:
 
 
 async def use(folder: Path, uids: list[str]) -> grpc.aio.Channel:
-    """What a kubelet does: registers the driver, prepares all claims, and opens a health stream."""
+    """Act as a kubelet: register the driver, prepare all claims and open a health stream; return the channel."""
     registration = folder / "k" / "plugins_registry" / f"{DRIVER}-reg.sock"
     async with grpc.aio.insecure_channel(f"unix:{registration}") as channel:
         stub = registration_pb2_grpc.RegistrationStub(channel)
@@ -321,7 +321,7 @@ async def use(folder: Path, uids: list[str]) -> grpc.aio.Channel:
 
 
 async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
-    """What it costs to have the daemon."""
+    """Measure the memory and processor time of an idle daemon."""
     endpoint = settings.parse_endpoint("auto", folder / "k" / "plugins" / DRIVER, "")
     assert endpoint is not None
     await asyncio.sleep(5)  # what was begun ends
@@ -347,7 +347,9 @@ async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
 async def arrivals(
     load: Load, tree: sysfs.SysfsTree, relay: Relay, rounds: int
 ) -> tuple[list[float], list[float]]:
-    """One device after the other arrives and goes; milliseconds from its last and its first event to the condition."""
+    """Let one device after the other arrive and go.
+
+    Return the milliseconds from its last and from its first event to the condition."""
     took, whole = [], []
     for number in range(DEVICES, DEVICES + rounds):
         await load.attach(number)
@@ -366,7 +368,7 @@ async def arrivals(
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     await compile_modules()
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         folder = Path(name)

@@ -47,7 +47,7 @@ def claim(number: int) -> api_pb2.Claim:
 
 
 async def serve(folder: Path, cdi: Path) -> None:
-    """The daemon's side, until the other side closes standard input."""
+    """Run the daemon's side until the other side closes standard input."""
     from drawbar.driver.api import attachments, meta
     from drawbar.driver.node import claim_versions, classes
     from drawbar.driver.node.discovery import reader
@@ -138,7 +138,7 @@ async def serve(folder: Path, cdi: Path) -> None:
 
 @asynccontextmanager
 async def daemon(folder: Path, cdi: Path) -> AsyncIterator[str]:
-    """The daemon's side in a process of its own; yields its socket."""
+    """Run the daemon's side in a process of its own; yield its socket."""
     command = (sys.executable, __file__, "--serve", str(folder), "--cdi", str(cdi))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
@@ -163,20 +163,20 @@ async def time_call(call: Any, request: Any) -> tuple[float, Any]:
 
 
 def check(request: Any, answer: Any) -> None:
-    """Sees that every claim of the request is well in the answer."""
+    """Exit if a claim of the request failed or is absent from the answer."""
     wrong = [result.error for result in answer.claims.values() if result.error]
     if wrong or len(answer.claims) != len(request.claims):
         raise SystemExit(f"{len(wrong)} of {len(request.claims)} claims failed, first: {wrong[:1]}")
 
 
 def prepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float:
-    """Milliseconds."""
+    """Prepare the claims; return the milliseconds that it took."""
     request = api_pb2.NodePrepareResourcesRequest(claims=claims)
     return _time_request(client, "NodePrepareResources", request, api_pb2.NodePrepareResourcesResponse)
 
 
 def unprepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float:
-    """Milliseconds."""
+    """Unprepare the claims; return the milliseconds that it took."""
     request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
     return _time_request(client, "NodeUnprepareResources", request, api_pb2.NodeUnprepareResourcesResponse)
 
@@ -226,7 +226,7 @@ async def by_library(stub: Any, count: int) -> tuple[list[float], list[float]]:
 
 
 async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
-    """64 calls at the same moment: the duration of each, and of each round as a whole."""
+    """Make 64 calls at the same moment; return the duration of each call and of each round as a whole."""
     each: list[float] = []
     whole: list[float] = []
     names = [[claim(number)] for number in range(PARALLEL)]
@@ -250,7 +250,7 @@ async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
 
 
 def disk(folder: Path, count: int) -> tuple[list[float], list[float]]:
-    """Milliseconds until 5 kB are on the disk: as a file that replaces another, and within a file that is there."""
+    """Write 5 kB to the disk; return the milliseconds for replacing a file and for writing within a file."""
     replaced, within = [], []
     with (folder / "there").open("wb", buffering=0) as there:
         there.write(b"x" * 512 * 1024)
@@ -274,7 +274,7 @@ def disk(folder: Path, count: int) -> tuple[list[float], list[float]]:
 
 @contextmanager
 def folders(parent: Path | None) -> Iterator[tuple[Path, Path]]:
-    """Where the record is, and where the CDI files are."""
+    """Create a directory for the record and one for the CDI files; remove both at the end."""
     with (
         tempfile.TemporaryDirectory(prefix="drawbar-bench-", dir=parent) as folder,
         tempfile.TemporaryDirectory(prefix="drawbar-cdi-", dir=MEMORY if MEMORY.is_dir() else None) as cdi,
@@ -283,7 +283,7 @@ def folders(parent: Path | None) -> Iterator[tuple[Path, Path]]:
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     with folders(options.folder) as (folder, cdi):
         replaced, within = disk(folder, options.count)
         async with daemon(folder, cdi) as path:

@@ -213,7 +213,7 @@ async def _declare(admin: client.Client, url: str) -> None:
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     measures: list[report.Measure] = []
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         folder = Path(name)

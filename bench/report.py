@@ -58,7 +58,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine() -> str:
-    """The machine in one line: processor, cores, how busy it was, Python."""
+    """Describe the machine in one line: processor, cores, load, Python."""
     model = platform.processor() or platform.machine()
     facts = Path("/proc/cpuinfo")
     if facts.exists():

@@ -49,7 +49,7 @@ ATTACHMENTS_PATH = "/apis/drawbar.dev/v1alpha1/deviceattachments"
 
 
 def fabric_of(devices: int, nodes: int) -> configuration.Configuration:
-    """Enclosures of 64 devices, and a host per node."""
+    """Return a fabric of enclosures of 64 devices each, with a host per node."""
     described = [
         configuration.DeviceSpec(
             id=device_id(number),
@@ -65,17 +65,17 @@ def fabric_of(devices: int, nodes: int) -> configuration.Configuration:
 
 
 def device_id(number: int) -> str:
-    """A device of the fabric, which is a DNS label already."""
+    """Return the id of a device of the fabric, which is a DNS label already."""
     return f"gpu-{number:05}"
 
 
 def node_name(number: int) -> str:
-    """A node, and the name of its host."""
+    """Return the name of a node, which is also its host's name."""
     return f"node-{number:05}"
 
 
 def status(number: int, *, attached: bool, nodes: int) -> Json:
-    """A claim's status: allocated, and with its conditions where it has a fabric device."""
+    """Return the status of an allocated claim, with the conditions of its fabric device if it has one."""
     node = node_name(number % nodes)
     pool = f"{FABRIC}/chassis-{number // world.POOL_DEVICES}" if attached else node
     device = device_id(number) if attached else f"gpu-{number // nodes}"
@@ -92,7 +92,7 @@ def status(number: int, *, attached: bool, nodes: int) -> Json:
 
 
 def attachment(number: int, uid: str, nodes: int) -> tuple[Json, Json]:
-    """A device that is attached and in use: the object, and its status."""
+    """Return an attachment of a device in use, and the attachment's status."""
     node = node_name(number % nodes)
     spec = attachments.AttachmentSpec(
         fabric=FABRIC,
@@ -209,7 +209,7 @@ def _build_done_check(api: client.Client, options: argparse.Namespace) -> Callab
 
 
 async def heartbeats(api: apiserver.Api, nodes: int) -> None:
-    """What the kubelets write."""
+    """Report the nodes as ready one after another, as kubelets do."""
     for number in range(1_000_000_000):
         stamp = {
             "type": "Ready",
@@ -223,7 +223,7 @@ async def heartbeats(api: apiserver.Api, nodes: int) -> None:
 
 
 async def at_rest(pid: int, api: apiserver.Api, options: argparse.Namespace) -> float:
-    """The share of a core that the controller uses while the kubelets report, in percent."""
+    """Measure the controller's share of a core while the kubelets report, in percent."""
     async with asyncio.TaskGroup() as group:
         beats = group.create_task(heartbeats(api, options.nodes), name="heartbeats")
         used, began = report.processor_seconds(pid), time.monotonic()
@@ -234,7 +234,7 @@ async def at_rest(pid: int, api: apiserver.Api, options: argparse.Namespace) -> 
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         folder = Path(name)
         endpoint = f"unix:{folder / 'fabric.sock'}"

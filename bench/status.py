@@ -67,7 +67,7 @@ async def time_status(kubeconfig: Path, *words: str) -> float:
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         folder = Path(name)
         async with (

@@ -51,15 +51,15 @@ class Builder:
             self.folder(folder)
 
     def folder(self, path: str) -> None:
-        """A directory below the root, with those above it."""
+        """Create a directory below the root, with its parents."""
         (self.root / path).mkdir(parents=True, exist_ok=True)
 
     def link(self, path: str, target: str) -> None:
-        """A symbolic link below the root."""
+        """Create a symbolic link below the root."""
         (self.root / path).symlink_to(target)
 
     def file(self, path: str, content: bytes) -> None:
-        """A file of this content below the root."""
+        """Create a file with this content below the root."""
         template = self._templates.get(content)
         if template is not None:
             (self.root / path).hardlink_to(template)
@@ -69,13 +69,13 @@ class Builder:
             self._templates[content] = self.root / path
 
     def files(self, folder: str, texts: Mapping[str, str]) -> None:
-        """A directory with these files in it."""
+        """Create a directory with these files."""
         self.folder(folder)
         for name, text in texts.items():
             self.file(f"{folder}/{name}", text.encode() + b"\n")
 
     def function(self, folder: str, kind: str, *, driver: str, serial: int | None = None) -> None:
-        """One function."""
+        """Create a PCI function."""
         self.count += 1
         address = folder.rpartition("/")[2]
         code = CLASSES[kind]
@@ -95,7 +95,7 @@ class Builder:
         self.link(f"bus/pci/devices/{address}", f"../../../{folder}")
 
     def node(self, folder: str, name: str, subsystem: str, number: int) -> None:
-        """A class device with a file in /dev."""
+        """Create a class device with a file in /dev."""
         uevent = f"MAJOR=240\nMINOR={number}\nDEVNAME={name}"
         self.files(f"{folder}/{name}", {"uevent": uevent, "dev": f"240:{number}"})
         self.folder(f"{folder}/{name}/power")
@@ -112,13 +112,13 @@ def build(root: Path, functions: int) -> None:
 
 
 def port(number: int) -> str:
-    """The directory of a card's root port."""
+    """Return the directory of a card's root port."""
     domain, bus = divmod(number, BUSES)
     return f"devices/pci{domain:04x}:00/{domain:04x}:00:{bus >> 3:02x}.{bus & 7}"
 
 
 def first(number: int) -> str:
-    """The directory of a card's first function."""
+    """Return the directory of a card's first function."""
     domain, bus = divmod(number, BUSES)
     return f"{port(number)}/{domain:04x}:{bus + 1:02x}:00.0"
 
@@ -178,7 +178,7 @@ def _functions(builder: Builder, folder: str, kind: str, number: int) -> Iterato
 
 
 def _config(serial: int | None) -> bytes:
-    """Configuration space with a Device Serial Number, or without extended capabilities."""
+    """Return a configuration space with a Device Serial Number, or one without extended capabilities."""
     if serial is None:
         return bytes(4096)
     return bytes(256) + b"\x03\x00\x01\x00" + serial.to_bytes(8, "little") + bytes(4096 - 268)

@@ -85,7 +85,7 @@ def in_overview(device: str) -> str:
 
 
 async def measure(options: argparse.Namespace) -> list[report.Measure]:
-    """Everything, in one run."""
+    """Measure everything in one run."""
     with tempfile.TemporaryDirectory(prefix="drawbar-bench-") as name:
         kubeconfig = Path(name) / "admin.kubeconfig"
         async with (

@@ -27,7 +27,7 @@ CLAIMS_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
 def fabric(nodes: Sequence[str], devices: Sequence[configuration.DeviceSpec]) -> configuration.Configuration:
-    """A fabric of enclosures of `POOL_DEVICES` devices each, with a host per node."""
+    """Return a fabric of enclosures of `POOL_DEVICES` devices each, with a host per node."""
     enclosures = tuple(
         configuration.EnclosureSpec(id=f"chassis-{number}", devices=tuple(part))
         for number, part in enumerate(
@@ -59,7 +59,7 @@ async def controller(kubeconfig: Path, log: Path) -> AsyncIterator[int]:
 
 
 def nodes(count: int) -> Iterator[Json]:
-    """Nodes as kubelets register them: some labels, conditions, addresses and capacities."""
+    """Yield nodes as kubelets register them: some labels, conditions, addresses and capacities."""
     for index in range(count):
         name = f"node-{index:05}"
         labels = {
@@ -95,7 +95,7 @@ def nodes(count: int) -> Iterator[Json]:
 
 
 def pool_slices(count: int) -> Iterator[Json]:
-    """One slice per enclosure, with devices that the fabric attaches."""
+    """Yield one slice per enclosure, with the devices that the fabric attaches."""
     for index in range(count):
         term = {"matchExpressions": [{"key": f"drawbar.dev/chassis-{index}", "operator": "Exists"}]}
         yield _slice(
@@ -106,7 +106,7 @@ def pool_slices(count: int) -> Iterator[Json]:
 
 
 def node_slices(count: int) -> Iterator[Json]:
-    """One slice per node, with the devices that sit in it."""
+    """Yield one slice per node, with the node's own devices."""
     for index in range(count):
         name = f"node-{index:05}"
         devices = [_device(f"gpu-{slot}", f"{name}-{slot}", fabric=False) for slot in range(NODE_DEVICES)]
@@ -114,7 +114,7 @@ def node_slices(count: int) -> Iterator[Json]:
 
 
 def claims(count: int) -> Iterator[Json]:
-    """Claims before they are allocated."""
+    """Yield unallocated claims."""
     for index in range(count):
         exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
         yield {
@@ -124,12 +124,11 @@ def claims(count: int) -> Iterator[Json]:
 
 
 def claim_name(index: int) -> str:
-    """The name of a claim."""
     return f"claim-{index:05}"
 
 
 def allocation(index: int) -> Json:
-    """The status that the scheduler gives a claim."""
+    """Return the status that the scheduler gives a claim."""
     node = f"node-{index % NODES:05}"
     pool, device = f"chassis-{index % POOLS}", f"slot-{index // POOLS % POOL_DEVICES:02}"
     result = worlds.result(pool, device, driver=DRIVER, request="gpu")
@@ -138,7 +137,7 @@ def allocation(index: int) -> Json:
 
 
 def conditions(index: int, text: str) -> Json:
-    """An applied claim that reports its device attached; ``text`` is the condition's message."""
+    """Return an applied claim that reports its device as attached; ``text`` is the condition's message."""
     result = allocation(index)["allocation"]["devices"]["results"][0]
     condition = {
         "type": f"{DRIVER}/attached",

@@ -52,7 +52,7 @@ KINDS = {
 
 
 def with_rules(version: str) -> Mapping[str, Kind]:
-    """`KINDS` with DeviceTaintRules in the version in which a server has them."""
+    """Return `KINDS` and DeviceTaintRules in a server's version."""
     return {**KINDS, "devicetaintrules": _cluster(f"resource.k8s.io/{version}", "DeviceTaintRule")}
 
 

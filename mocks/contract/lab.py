@@ -149,7 +149,7 @@ def results(claim: Json) -> list[Json]:
 
 
 def devices(claim: Json) -> list[str]:
-    """Their names."""
+    """Return the names of the claim's devices."""
     return [result["device"] for result in results(claim)]
 
 
@@ -164,7 +164,7 @@ def list_consumers(claim: Json) -> list[str]:
 
 
 def refusal(pod: Json) -> str | None:
-    """Why the scheduler leaves a pod where it is; None if it does not."""
+    """Return the scheduler's reason for leaving a pod unscheduled; None if it gives none."""
     for condition in pod["status"].get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message", ""))

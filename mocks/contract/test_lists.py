@@ -7,7 +7,7 @@ GROUP = "contract.drawbar.dev/group"
 
 @pytest.fixture
 async def three(world):
-    """Three objects that share a label, and their selector."""
+    """Create three objects that share a label; return their selector."""
     group = world.name("group")
     for number, colour in enumerate(("red", "green", "")):
         labels = {GROUP: group, "number": str(number)} | ({"colour": colour} if colour else {})

@@ -73,7 +73,7 @@ async def test_a_watch_ends_after_the_seconds_asked_for(world):
 
 
 async def test_a_bookmark_carries_a_version_and_no_object(world):
-    """One that comes: no server promises any, so no client may wait for one."""
+    """A bookmark carries only a version; the test passes if none comes, as no server promises any."""
     made = await world.make("configmaps")
     query = {"allowWatchBookmarks": True, "timeoutSeconds": 4, "fieldSelector": "metadata.name=none"}
     version = made["metadata"]["resourceVersion"]

@@ -190,7 +190,7 @@ class Loaded(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     ignored: tuple[str, ...]
 
     def validate(self) -> T:
-        """The settings.
+        """Return the settings.
 
         Raises:
             errors.UsageError: something is wrong; the message lists all of it.
