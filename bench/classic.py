@@ -68,7 +68,7 @@ def _fabric(size: Size) -> configuration.Configuration:
 
 
 def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str | None, Json]]:
-    """Yield the cluster's objects before the first pod, each with its kind and its namespace, if it has one."""
+    """Yield the cluster's objects before the first pod, as (kind, namespace or None, object)."""
     for file in sorted((deployment.folder() / "drawbar/definitions").glob("*.yaml")):
         yield kinds.CUSTOM_RESOURCE, None, yaml.safe_load(file.read_text(encoding="utf-8"))
     yield kinds.NAMESPACE, None, {"metadata": {"name": "drawbar"}}

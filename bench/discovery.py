@@ -91,7 +91,7 @@ class Disk:
 
 
 async def hotplugs(tree: Path, folder: Path, count: int) -> tuple[float, float]:
-    """Measure the processor time and the time until discovery, per hot-plug event sequence, in milliseconds."""
+    """Return the processor time and the time to discovery per hot-plug event sequence, in milliseconds."""
     discovered = devices.Devices(tree, settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
     await discovered.read()
     source = sources.Backlog(4096)

@@ -108,7 +108,7 @@ class Relay:
         return self.times[0], max(sent for sent in self.times if sent <= moment)
 
     def run(self) -> None:
-        """Forward each datagram and note its time, until an empty datagram comes."""
+        """Forward each datagram and record its time, until an empty datagram comes."""
         while True:
             datagram = self._receiver.recv(1 << 16)
             if not datagram:
@@ -300,7 +300,7 @@ async def _read(stream: asyncio.StreamReader, reported: deque[str]) -> None:
 
 
 async def use(folder: Path, uids: list[str]) -> grpc.aio.Channel:
-    """Act as a kubelet: register the driver, prepare all claims and open a health stream; return the channel."""
+    """Act as a kubelet: register the driver, prepare all claims, open a health stream, return the channel."""
     registration = folder / "k" / "plugins_registry" / f"{DRIVER}-reg.sock"
     async with grpc.aio.insecure_channel(f"unix:{registration}") as channel:
         stub = registration_pb2_grpc.RegistrationStub(channel)

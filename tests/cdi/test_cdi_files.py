@@ -124,7 +124,7 @@ def test_two_writers_of_one_file_never_show_half_a_file(tmp_path):
 
 @pytest.fixture
 def places(tmp_path):
-    """The static and the dynamic directory."""
+    """Create the static and the dynamic directory."""
     for name in ("etc", "run"):
         (tmp_path / name).mkdir()
     return tmp_path / "etc", tmp_path / "run"

@@ -41,7 +41,7 @@ def make_list_check(fits):
 
 
 def make_object_check(required, optional):
-    """An object with these fields and no others."""
+    """Return a check that accepts an object with these fields and no others."""
 
     def fits(value):
         if not isinstance(value, dict) or not required.keys() <= value.keys():
@@ -214,7 +214,7 @@ specs = st.builds(
 
 
 def expressible(content):
-    """What one version can hold: 1.1.0 brought some fields and dropped others."""
+    """Return whether one version can hold the content: 1.1.0 added some fields and dropped others."""
     held = [
         container_edits.intel_rdt
         for container_edits in content.all_edits()
@@ -244,7 +244,7 @@ brought = st.just(interface) | st.sampled_from([{"schemata": ("L3:0=f",)}, {"ena
 
 @st.composite
 def inexpressible(draw):
-    """Anything, with a field that 1.1.0 dropped and one that it brought, in one place or in two."""
+    """Draw content with a field that 1.1.0 dropped and one that it added, in one place or in two."""
     content, old, new = draw(specs), draw(dropped), draw(brought)
     device, *rest = content.devices
     for_all, for_one = draw(

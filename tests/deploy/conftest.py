@@ -63,14 +63,14 @@ async def engine():
 
 @pytest.fixture
 def validator():
-    """`kubernetes_validate`, the API's own schemas."""
+    """Return `kubernetes_validate`, which has the API's own schemas."""
     there_or_skipped(importlib.util.find_spec("kubernetes_validate"), "kubernetes-validate")
     return importlib.import_module("kubernetes_validate")
 
 
 @pytest.fixture
 def render_text(engine):
-    """`await render_text(**values)`: what is rendered; an image is named unless the values do."""
+    """Return a function: `await render_text(**values)` renders the chart with an image."""
 
     async def render_chart(**changes):
         options = {key: changes.pop(key) for key in ("kube_version", "include_crds") if key in changes}
@@ -81,7 +81,7 @@ def render_text(engine):
 
 @pytest.fixture
 def render(render_text):
-    """`await render(**values)`: the same as objects."""
+    """Return a function: `await render(**values)` renders the chart as objects."""
 
     async def render_documents(**changes):
         return [document for document in yaml.safe_load_all(await render_text(**changes)) if document]
@@ -298,5 +298,5 @@ async def cluster(profile="1.36", engine="v4", *, by_helm=True):
 
 @pytest.fixture
 def chart_cluster():
-    """`async with chart_cluster(profile, engine) as cluster`: see `Cluster`."""
+    """Return a context manager: `async with chart_cluster(profile, engine) as cluster`; see `Cluster`."""
     return cluster

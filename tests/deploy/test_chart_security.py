@@ -70,7 +70,7 @@ def test_every_policy_is_explained(page, manifest):
 
 @pytest.mark.parametrize("file", ["deviceclasses.yaml", "classic/deviceclasses.yaml"])
 def test_no_selector_of_a_class_fails_on_a_device_that_has_no_attributes(manifest, file):
-    """Where one fails, nothing of that class is scheduled: a node could do that to all."""
+    """If a selector fails, no device of that class can be allocated, so one node could block all others."""
     bare = objects.Device(name="bare")
     gpu = objects.Device(name="gpu", attributes={"class": {"string": "gpu"}})
     chosen = []

@@ -49,7 +49,7 @@ def is_webhooks(document):
 
 @pytest.fixture
 def rendered(render):
-    """`await rendered(**values)`: by kind and name the objects of the webhook."""
+    """Return a function: `await rendered(**values)` returns the webhook's objects by kind and name."""
 
     async def documents(driver="drawbar.dev", **values):
         everything = await render(driverName=driver, **webhook(**values))

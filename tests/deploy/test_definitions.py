@@ -90,7 +90,7 @@ def test_the_definition_takes_each_reason_of_the_daemons(reason):
 
 
 def test_the_controller_knows_each_reason_of_a_node():
-    """A reason that the controller does not know would read `Other`."""
+    """The controller reports a reason that it does not know as `Other`."""
     texts = [
         path.read_text() for part in ("attachments", "treatment") for path in (NODE / part).rglob("*.py")
     ]

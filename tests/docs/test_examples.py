@@ -60,7 +60,7 @@ def test_a_workload_selects_its_own_pods_whose_containers_use_their_claims(workl
 
 @pytest.fixture
 def _folder(monkeypatch):
-    """Where the cluster makes its directory; shorter than tmp_path, for the sockets in it."""
+    """Make the cluster create its directory in a path shorter than tmp_path, for the sockets in it."""
     path = Path(tempfile.mkdtemp(prefix="d"))
     monkeypatch.setattr(tempfile, "tempdir", str(path))
     yield

@@ -158,7 +158,7 @@ class World(clusters.Cluster):
         )
 
     async def device_conditions(self, name="c1"):
-        """By device the conditions of the claim that are True, with their reasons."""
+        """Return the claim's true conditions by device, with their reasons."""
         claim = await self.api.read(kinds.CLAIM, name, namespace=self._namespace(name), into=dict)
         return {
             device["device"]: {
@@ -175,7 +175,7 @@ class World(clusters.Cluster):
         }
 
     async def node_says(self, name, condition, status="True", reason="Said"):
-        """What the node daemon would apply."""
+        """Apply a condition as the node daemon does."""
         applied = scenes.condition(condition, status, reason)
         await worlds.apply_status(self.api, name, "drawbar-node", conditions=[applied])
 
@@ -334,25 +334,27 @@ async def deploy_second(api):
 
 @pytest.fixture
 def second_driver():
-    """The name of a second driver, and `await deploy(api)`, which deploys what its daemons may do."""
+    """Return the name of a second driver and `await deploy(api)`, which deploys its daemons' permissions."""
     return SECOND, deploy_second
 
 
 @pytest.fixture(name="until")
 def _until():
-    """`await waiting.until(read, holds)`: waits for a condition that can only be read."""
+    """Return `await waiting.until(read, holds)`, which waits for a condition that can only be read."""
     return waiting.until
 
 
 @pytest.fixture
 def controller_world(tmp_path):
-    """`async with controller_world(**changes) as cluster`: see `World`."""
+    """Return a context manager: `async with controller_world(**changes) as cluster`; see `World`."""
     return functools.partial(world, tmp_path)
 
 
 @pytest.fixture
 def served_world(controller_world):
-    """`async with served_world(spec={}, **changes) as cluster`: with a controller that has published a Fabric so specified."""
+    """Return a context manager: `async with served_world(spec={}, **changes) as cluster`.
+
+    The cluster's controller has published a Fabric with this spec."""
 
     @contextlib.asynccontextmanager
     async def served(*profile, spec=None, **changes):

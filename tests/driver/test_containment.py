@@ -209,7 +209,7 @@ def test_a_loop_ends_with_an_error_that_is_to_end_the_daemon_and_not_with_one_of
 
 
 def test_a_loop_whose_task_foreign_code_cancels_begins_again():
-    """A task group that is entered in one task and left in no order cancels that task."""
+    """A task group cancels the task that entered it, if foreign code leaves the group out of order."""
 
     async def steps():
         contained = containment.Containment()

@@ -43,7 +43,7 @@ def claim(value, *, name=b"odd"):
 
 
 def value_of(decoded):
-    """The value in a claim that was read; "cut" for parameters that were left out or cut."""
+    """Return the value in a claim that was read; "cut" for parameters that were left out or cut."""
     (entry,) = decoded.status.allocation.devices.config
     held = entry.opaque.parameters
     return "cut" if held is None else held["a"]
@@ -107,7 +107,7 @@ async def test_all_other_objects_of_a_list_and_a_watch_are_read(name):
 
 @contextlib.contextmanager
 def refusing(refusal):
-    """The reader may refuse what it is given, with an error of this class whose message can be written."""
+    """Accept a refusal of this class by the reader, if its message can be encoded."""
     try:
         yield
     except refusal as error:

@@ -14,7 +14,7 @@ from drawbar.driver import logs
 
 @pytest.fixture
 def logger():
-    """A logger whose records reach no other handler."""
+    """Return a logger whose records reach no other handler."""
     return logging.Logger("test.of.logs", logging.INFO)  # noqa: LOG001 - pytest cannot report all that it says
 
 

@@ -38,7 +38,7 @@ users: [{name: u, user: {token: t}}]
 
 @pytest.fixture
 def drawbar(tmp_path):
-    """`drawbar(words, blocked)`: run the program without these modules; return the finished process."""
+    """Return a function: `drawbar(words, blocked)` runs the program without the modules `blocked`."""
     (tmp_path / "kubeconfig").write_text(NOBODY)
 
     def run(words, blocked=WINDOWS):

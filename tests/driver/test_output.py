@@ -22,7 +22,7 @@ def is_safe(written):
 
 @pytest.fixture
 def streams(monkeypatch):
-    """Standard streams in the given encoding, as bytes."""
+    """Return a function that sets the encoding of the standard streams and returns their bytes."""
 
     def replace_streams(encoding="utf-8"):
         raw = io.BytesIO(), io.BytesIO()

@@ -27,7 +27,7 @@ def script(tmp_path):
 
 
 def is_running(pid_file: Path) -> bool:
-    """Whether the process whose id stands in a file runs; a zombie does not."""
+    """Return whether the process runs whose id is in the file; a zombie does not."""
     try:
         status = Path(f"/proc/{int(pid_file.read_text())}/stat").read_text()
     except FileNotFoundError:

@@ -53,7 +53,7 @@ def build_apply_body(claim, statements=None, own=bindings.NODE_CONDITIONS):
 
 
 def conditions_by_device(body):
-    """The applied conditions by device, as (type, status, reason, since)."""
+    """Return the applied conditions by device, as (type, status, reason, since)."""
     return {
         entry["device"]: [
             (condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])

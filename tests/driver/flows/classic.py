@@ -33,7 +33,7 @@ class ClassicLab(lab.Lab):
         return self.dialect.version == "v1alpha2"
 
     def claim_spec(self, parameters=None, *, immediate=False):
-        """A claim for one disk.
+        """Return the spec of a claim for one disk.
 
         Args:
             parameters: v1alpha2, the name of a ConfigMap; v1alpha3, more of its request.
@@ -48,7 +48,7 @@ class ClassicLab(lab.Lab):
         return {"controller": DRIVER, "devices": {"requests": [request]}}
 
     async def parameters(self, name, **data):
-        """A ConfigMap that claims can name, v1alpha2."""
+        """Create a ConfigMap that claims can name, v1alpha2."""
         body = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -62,13 +62,13 @@ class ClassicLab(lab.Lab):
         await self.create(self.claim_kind, name, "default", spec=spec)
 
     async def pod(self, name, *, claims=1, node=None):
-        """A pod with claims from a template, of one disk each."""
+        """Create a pod with claims from a template, for one disk each."""
         await self.create(self.dialect.template, name, "default", spec={"spec": self.claim_spec()})
         uses = [(f"disk-{number}", {"resourceClaimTemplateName": name}) for number in range(claims)]
         await self._pod(name, uses, node)
 
     async def pod_with(self, name, *claims, node=None):
-        """A pod that uses claims that are there."""
+        """Create a pod that uses existing claims."""
         await self._pod(name, [(claim, {"resourceClaimName": claim}) for claim in claims], node)
 
     async def _pod(self, name, uses, node):
@@ -94,11 +94,11 @@ class ClassicLab(lab.Lab):
         await self.wait_until_gone(pod)
 
     async def read(self, claim):
-        """A claim by its name."""
+        """Return a claim by its name."""
         return await self.api.read(self.claim_kind, claim, namespace="default", into=dict)
 
     def handle(self, claim):
-        """What our controller has allocated to it; None: nothing."""
+        """Return the handle of our controller's allocation to the claim; None without one."""
         models = MODELS[self.dialect.version]
         allocation = models.claim(msgspec.convert(claim, models.ResourceClaim), DRIVER).allocation
         return allocation and allocation.handle
@@ -113,7 +113,9 @@ class ClassicLab(lab.Lab):
         return sorted(device.device for handle in handles if handle for device in handle.devices)
 
     async def unsuitable(self, pod):
-        """By the pod's name of a claim the nodes that our controller has named as unsuitable; None: no context."""
+        """Return the nodes that our controller named as unsuitable, by the claim's name in the pod.
+
+        Return None if the pod has no context."""
         with contextlib.suppress(errors.NotFound):
             context = await self.api.read(self.dialect.context, pod, namespace="default", into=dict)
             listed = context.get("status", {}).get("resourceClaims", ())

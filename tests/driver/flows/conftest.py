@@ -15,5 +15,7 @@ def _components():
 
 @pytest.fixture
 def flow_lab():
-    """`async with flow_lab(profile) as cluster`: see `Lab`; the pool may not be published yet."""
+    """Return a context manager: `async with flow_lab(profile) as cluster`; see `Lab`.
+
+    The pool may not be published yet."""
     return functools.partial(lab.lab)

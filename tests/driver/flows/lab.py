@@ -54,7 +54,7 @@ class Lab(worlds.World):
         return self.site.server
 
     def hooks(self):
-        """Where the nodes have their hooks and bitstreams."""
+        """Return the settings of the nodes' hooks and bitstreams."""
         return hooks.Settings(hooks=self.path / "hooks", bitstreams=self.path / "bitstreams")
 
     async def until(self, read, holds, seconds=None):
@@ -62,7 +62,7 @@ class Lab(worlds.World):
         return await super().until(read, holds, seconds or self.site.patience_seconds)
 
     async def takes_nothing_back(self):
-        """From now on no device becomes free again; `await lift()` of what is given ends it."""
+        """Keep every device from becoming free again, until `await lift()` on the result."""
         return await self.site.takes_nothing_back(self.api)
 
     def start_controller(self, *, name="controller", **changes):
@@ -169,7 +169,7 @@ class Lab(worlds.World):
         )
 
     async def pod(self, name, *, claims=1, tolerations=()):
-        """A pod with claims from a template, of one disk each."""
+        """Create a pod with claims from a template, for one disk each."""
         exactly = {"deviceClassName": "nvme.drawbar.dev"}
         if tolerations:
             exactly["tolerations"] = list(tolerations)
@@ -190,7 +190,7 @@ class Lab(worlds.World):
         await self.until(self.pods, lambda value: name not in value)
 
     async def claims(self, pod=None):
-        """All claims, or those of one pod."""
+        """Return all claims, or those of one pod."""
         listing = await self.api.list_all(self.claim_kind, into=dict, namespace="default")
         return [
             claim
@@ -214,7 +214,7 @@ class Lab(worlds.World):
         )
 
     async def conditions_of(self, pod):
-        """By device the conditions of the pod's claims that are True, with their reasons."""
+        """Return the true conditions of the pod's claims by device, with their reasons."""
         return {
             device["device"]: {
                 condition["type"].removeprefix("drawbar.dev/"): condition["reason"]
@@ -226,7 +226,7 @@ class Lab(worlds.World):
         }
 
     async def slices(self):
-        """What the controller has published of the fabric."""
+        """Return the specs of the slices that the controller has published for the fabric."""
         listing = await self.api.list_all(kinds.SLICE, into=dict)
         return [
             resource_slice["spec"]
@@ -235,7 +235,7 @@ class Lab(worlds.World):
         ]
 
     async def taints(self, device):
-        """The device's taints in whichever form they stand, as `key=value:effect`; None: not published."""
+        """Return the device's taints in either form, as `key=value:effect`; None if it is not published."""
         specs = await self.slices()
         if all(entry["name"] != device for spec in specs for entry in spec.get("devices", ())):
             return None
@@ -263,7 +263,7 @@ class Lab(worlds.World):
         return (await self.api.list_all(self.claim_kind, into=dict)).resource_version
 
     async def history(self, kind, since):
-        """What these objects were since that version, as pairs of a version and an object, in order."""
+        """Return the changes of these objects since that version, in order, as (version, object)."""
         listing = await self.api.list_all(kind, into=dict)
         newest = max(int(entry["metadata"]["resourceVersion"]) for entry in listing.items)
         changes = self.api.watch(kind, into=dict, resource_version=since)
@@ -365,7 +365,7 @@ async def lab(
     controller=None,
     **fabric_changes,
 ):
-    """A cluster that has published its pool; it is left with all daemons stopped.
+    """Run a cluster with a Fabric object; stop all its daemons at the end.
 
     Args:
         profile: of the API server double.

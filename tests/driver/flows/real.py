@@ -147,7 +147,7 @@ class Real:
         return self.plane.service_account_kubeconfig(path, account, node=node)
 
     async def takes_nothing_back(self, api):
-        """An admission policy refuses every deletion of an attachment."""
+        """Refuse every deletion of an attachment by an admission policy."""
         await api.create(kinds.ADMISSION_POLICY, NO_DETACH, into=dict)
         await api.create(kinds.ADMISSION_BINDING, NO_DETACH_BINDING, into=dict)
         async with asyncio.timeout(TIDY_SECONDS):
@@ -221,7 +221,7 @@ class Held:
 
 
 def gates_for(profile, gates):
-    """The gates of a release that a test sets, as `profiles` has them by default or not."""
+    """Return the gates that differ from the release's default."""
     usual = profiles.profile(profile).gates
     return {name: on for name, on in gates.items() if usual.get(name) != on}
 

@@ -70,10 +70,10 @@ class Doubles:
         return Held()
 
     async def allow_immediate(self, _):
-        """No admission policy is in force."""
+        """Do nothing, as no admission policy is in force."""
 
     async def tidy(self, _):
-        """Nothing stays."""
+        """Do nothing, as nothing stays."""
 
 
 @contextlib.asynccontextmanager
@@ -105,7 +105,9 @@ async def doubles(options):
 
 
 def open_site(options):
-    """`async with open_site(options) as site`: doubles, or real components where their binaries are named."""
+    """Return a context manager: `async with open_site(options) as site`.
+
+    The site consists of doubles, or of real components if their binaries are named."""
     if os.environ.get(BINARIES):
         from tests.driver.flows import real
 

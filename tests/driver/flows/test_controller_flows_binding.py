@@ -237,7 +237,7 @@ def allocations(claims):
 
 
 def moment(claims):
-    """Of the one claim's allocation."""
+    """Return the timestamp of the only claim's allocation; None without an allocation."""
     (allocation,) = allocations(claims)
     return allocation and allocation["allocationTimestamp"]
 
@@ -248,7 +248,7 @@ def condition(fabric, kind):
 
 
 def another(device):
-    """A second disk of the same kind."""
+    """Return a second disk of the same kind."""
     return contract.Device(
         id="disk-1",
         device_class=device.device_class,

@@ -29,7 +29,7 @@ def refusal(device, **changes):
 
 
 async def pin(cluster, name, device, node):
-    """A claim for this device, whatever its taints, and a pod with it on this node."""
+    """Create a claim for this device, whatever its taints, and a pod on this node that uses it."""
     selector = {"cel": {"expression": f'device.attributes["drawbar.dev"].deviceID == "{device}"'}}
     exactly = {
         "deviceClassName": "nvme.drawbar.dev",
@@ -106,7 +106,7 @@ async def unschedulable(cluster, pod):
 
 
 async def events_on_claim(cluster, name):
-    """The Events about why the claim failed, and how often they say it did."""
+    """Return the Events about the claim's failure, and how often they report it."""
     listing = await cluster.api.list_all(kinds.EVENT, into=dict, namespace="default")
     mine = [
         event
@@ -118,7 +118,7 @@ async def events_on_claim(cluster, name):
 
 
 async def tainted_since(cluster, since, device):
-    """Whether the device had the taint of a failed attach at any moment since that version."""
+    """Return whether the device had the taint of a failed attach at any time since that version."""
     listing = await cluster.api.list_all(kinds.SLICE, into=dict)
     if all(int(published["metadata"]["resourceVersion"]) <= int(since) for published in listing.items):
         return False

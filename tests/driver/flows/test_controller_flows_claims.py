@@ -10,9 +10,9 @@ ATTACH = contract.OperationKind.ATTACH
 
 
 def writes(cluster):
-    """What our daemons wrote for one device, as (verb, what): no Events, no counters in the Fabric's status.
+    """Return our daemons' writes as (verb, resource), without Events, leases and Fabrics.
 
-    One that the API server refused as stale is not counted: our two daemons may speak in the same moment.
+    Writes that the API server refused as stale are left out: our two daemons may write in the same moment.
     """
     rest = {"events", "leases", "fabrics"}
     return sorted(

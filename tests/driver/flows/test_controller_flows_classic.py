@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("profile", list(profiles.CLASSIC_VERSIONS))
 
 @pytest.fixture
 def classic_lab(flow_lab):
-    """`async with classic_lab(profile) as cluster`: see `ClassicLab`."""
+    """Return a context manager: `async with classic_lab(profile) as cluster`; see `ClassicLab`."""
     return functools.partial(flow_lab, cluster=classic.ClassicLab)
 
 
@@ -30,7 +30,7 @@ def holds(attachment, kind):
 
 
 async def first_version(cluster, kind, since, is_so):
-    """The version with which an object of the kind was so first."""
+    """Return the first version since `since` in which `is_so` holds of an object of the kind."""
     return min(version for version, state in await cluster.history(kind, since) if is_so(state))
 
 

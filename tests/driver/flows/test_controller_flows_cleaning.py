@@ -117,7 +117,7 @@ OWN_DISKS = {"local_pool": residents.Selection(classes=("nvme",), slots=("*",))}
 
 
 async def local_taints(cluster):
-    """The taints of the nodes' own devices, as keys by name."""
+    """Return the taint keys of the nodes' own devices, by the device's name."""
     listed = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
     return {
         device["name"]: [taint["key"] for taint in device.get("taints", ())]

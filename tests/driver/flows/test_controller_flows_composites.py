@@ -271,7 +271,7 @@ def pair(*disks):
 
 
 async def members(cluster):
-    """By the name of each composite in the slices its members."""
+    """Return the members of each composite in the slices, by the composite's name."""
     return {
         entry["name"]: tuple(
             entry["attributes"][name]["string"] for name in group.MEMBERS if name in entry["attributes"]

@@ -36,7 +36,7 @@ def tolerates(seconds=None):
 
 
 async def breaks(cluster, how, device="disk-0"):
-    """The device vanishes from under its user."""
+    """Cut the device's connection, or remove the device from the fabric, while it is in use."""
     console = cluster.fabric.console
     await (console.surprise_detach if how == "link" else console.remove_device)(device)
 
@@ -286,7 +286,7 @@ async def now():
 
 
 async def times(cluster):
-    """When the mark of the loss was set, wherever it stands."""
+    """Return the times of the taints for a lost device, of slices and of devices."""
     specs = await cluster.slices()
     taints = [
         taint for spec in specs for device in spec.get("devices", ()) for taint in device.get("taints", ())

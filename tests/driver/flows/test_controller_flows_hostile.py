@@ -38,7 +38,7 @@ def exactly(device):
 
 @contextlib.asynccontextmanager
 async def token_of(cluster, node):
-    """A client with the token of the node's daemon, which is stopped meanwhile."""
+    """Stop the node's daemon during the block; yield a client with its token."""
     await cluster.stop(node)
     async with client.connecting(config.from_kubeconfig(cluster.path / f"{node}.kubeconfig")) as api:
         yield api

@@ -34,14 +34,14 @@ async def make_composite(cluster, composites=DUO):
 
 
 def shape(cluster, node):
-    """Ways, granularity and size of the node's only region."""
+    """Return ways, granularity, size and commit of the node's only region."""
     (region,) = (cluster.trees[node].root / "bus/cxl/devices").glob("region*")
     names = ("interleave_ways", "interleave_granularity", "size", "commit")
     return tuple(int((region / name).read_text(), 0) for name in names)
 
 
 async def give_back(cluster, pod, before):
-    """The pod ends, and nothing of its memory is left."""
+    """End the pod, and assert that nothing of its memory is left."""
     await cluster.api.delete(kinds.POD, pod, namespace="default")
     await cluster.wait_until_gone(pod)
     await cluster.until(cluster.attachments, lambda attachments: not attachments)
@@ -104,7 +104,7 @@ async def test_devices_that_stay_attached_are_one_region_for_the_next_claim_that
 
 
 async def idle_regions(cluster):
-    """How many regions there are; None while a device is in use or not clean."""
+    """Return the number of regions; None while a device is in use or not clean."""
     attachments = (await cluster.attachments()).values()
     users = [attachment["status"]["node"].get("claimUID") for attachment in attachments]
     idle = all("idleSince" in attachment["spec"] for attachment in attachments)
@@ -224,7 +224,7 @@ async def restart(cluster):
 
 
 async def members_left(cluster):
-    """How many members their node has not let go of."""
+    """Return the number of members that their node has not released."""
     return len([None for attachment in (await cluster.attachments()).values() if not is_released(attachment)])
 
 
@@ -254,7 +254,7 @@ async def test_a_member_that_is_pulled_is_lost_and_the_other_one_is_not_blamed(f
 
 
 def visible(attachment):
-    """Status and reason of its condition `Visible`; None once it is gone."""
+    """Return status and reason of the attachment's condition `Visible`; None without an attachment."""
     if attachment is None:
         return None
     return next(

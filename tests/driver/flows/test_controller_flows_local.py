@@ -25,7 +25,9 @@ SLOT = 4
 
 
 def built_in(*classes, **more):
-    """Settings of a node whose last slot is its own; pods of these classes are bound when their device is ready."""
+    """Return the settings of a node whose last slot is its own.
+
+    A pod with a device of `classes` is bound once the device is ready."""
     selection = residents.Selection(
         classes=("gpu", "fpga"), slots=(str(SLOT),), bind_when_ready=classes, **more
     )
@@ -56,7 +58,7 @@ async def plug(cluster, device_class, *nodes):
 
 
 async def offers(cluster):
-    """By node its own devices, as they are published."""
+    """Return the published devices of each node's own slots, by node and name."""
     listing = await cluster.api.list_all(kinds.SLICE, into=dict)
     specs = [item["spec"] for item in listing.items if item["spec"].get("nodeName")]
     return {

@@ -31,7 +31,7 @@ async def make_pod(cluster, name, *, mode=None, **memory):
 
 
 def files(cluster, node):
-    """The paths of the device files that the containers of a node's pods get."""
+    """Return the paths of the device files that the containers of a node's pods get."""
     return [
         path["path"]
         for file in (cluster.path / node / "k" / "cdi").glob("*.json")
@@ -47,7 +47,7 @@ def regions(cluster):
 
 
 def blocks(cluster):
-    """The zone of each block of memory of the nodes, by its path."""
+    """Return the zones of each memory block of the nodes, by the block's path."""
     return {
         path: (path / "valid_zones").read_text().strip()
         for tree in cluster.trees.values()

@@ -29,7 +29,7 @@ async def make_pod(cluster, name, *, prefix=None):
 
 
 async def network_data(cluster):
-    """The `networkData` by device, of all claims."""
+    """Return the `networkData` of all claims by device."""
     listed = (await cluster.api.list_all(kinds.CLAIM, into=dict)).items
     return {
         entry["device"]: entry["networkData"]

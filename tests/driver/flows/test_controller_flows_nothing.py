@@ -11,7 +11,7 @@ GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
 
 
 async def perhaps_a_disk(cluster, name, *, surely=(), perhaps=("disk",)):
-    """A pod whose claim takes a disk for each request if there is one; without one those of `perhaps` get nothing."""
+    """Create a pod with a claim of a disk per request, where those of `perhaps` also accept nothing."""
     alternatives = [
         {"name": "card", "deviceClassName": "nvme.drawbar.dev"},
         {"name": "nothing", "deviceClassName": "none.drawbar.dev"},
@@ -22,7 +22,7 @@ async def perhaps_a_disk(cluster, name, *, surely=(), perhaps=("disk",)):
 
 
 async def nulls_published(cluster):
-    """By node the devices of its null class."""
+    """Return the devices of each node's null class, by node."""
     listing = await cluster.api.list_all(kinds.SLICE, into=dict)
     return {
         resource_slice["spec"]["nodeName"]: [

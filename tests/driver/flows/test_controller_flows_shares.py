@@ -63,7 +63,7 @@ def regions(cluster):
 
 
 async def shares_of(cluster, pod):
-    """By share the conditions of the pod's claim that are True."""
+    """Return the true conditions of the pod's claim by share."""
     return {
         entry["shareID"]: {
             condition["type"].removeprefix("drawbar.dev/")

@@ -33,7 +33,7 @@ class Failed(Exception):
 
 @contextlib.asynccontextmanager
 async def running(cluster, *words):
-    """`async with`: `drawbar taint` as the administrator; it is over at the end."""
+    """Run `drawbar taint` as the administrator until the block ends."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "drawbar.driver.main", "taint", *words, "--kubeconfig", str(cluster.site.admin)),
@@ -139,7 +139,9 @@ NO_EVICTION = faults.Fault(
 
 @contextlib.asynccontextmanager
 async def stuck(cluster):
-    """`async with`: a command in the first of two batches of a pod each, which cannot be evicted; evictions work at the end."""
+    """Run a command that waits in the first of two batches of one pod each, because evictions are refused.
+
+    Evictions work again at the end."""
     for name in ("a", "b"):
         await cluster.pod(name)
         await cluster.wait_until_running(name)

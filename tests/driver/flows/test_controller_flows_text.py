@@ -21,7 +21,7 @@ VERBS = (
 
 
 def claim(value):
-    """A claim of one disk, with parameters of another driver."""
+    """Return the JSON of a claim for one disk, with parameters for another driver."""
     config = b'{"opaque":{"driver":"some.other.driver","parameters":{"a":%s}}}' % value
     request = b'{"name":"disk","exactly":{"deviceClassName":"nvme.drawbar.dev"}}'
     metadata = b'{"name":"poison","namespace":"default"}'

@@ -84,7 +84,7 @@ async def phase(cluster, name):
 
 
 async def has_nothing(cluster, *, files=0):
-    """Whether the pod does not run, and no container was given a device."""
+    """Return whether the pod `p2` does not run and no container was given a device."""
     return await phase(cluster, "p2") != "Running" and len(cluster.cdi_files) == files
 
 

@@ -14,7 +14,7 @@ LATE = faults.Appear(arrival="late", late_seconds=2, device="disk-2")
 
 
 async def start_newer(cluster, name):
-    """A second instance on a node, with other settings, once the kubelet calls it."""
+    """Start a second instance on a node, with its own instance name, and wait until it is ready."""
     cluster.start_node(name, daemon=f"{name}-newer", instance="newer")
     endpoint = address.parse(f"unix:{cluster.path / name / 'k/plugins/drawbar.dev/http-newer.sock'}")
 
@@ -28,7 +28,7 @@ async def start_newer(cluster, name):
 
 
 async def nodes_slices(cluster):
-    """By node the uid and the version of its own slice."""
+    """Return the uid and the version of each node's own slice, by node."""
     listing = await cluster.api.list_all(kinds.SLICE, into=dict)
     return {
         resource_slice["spec"]["nodeName"]: (

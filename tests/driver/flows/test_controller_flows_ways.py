@@ -23,7 +23,7 @@ def manifest(kind):
 
 
 def gpu(number, model):
-    """A GPU in the configuration of the simulated fabric."""
+    """Return the configuration of a GPU of the simulated fabric."""
     identity = {"serial": f"48-b0-2d-00-00-00-00-0{number}", "pciVendor": 0x1002, "pciDevice": 0x740F}
     return {"id": f"gpu-{number}", "class": "gpu", "model": model} | identity
 

@@ -74,7 +74,7 @@ async def permit(api):
 
 @contextlib.asynccontextmanager
 async def monitor(cluster, folder, **changes):
-    """`async with`: the health monitor with the permissions of its role, and what sends to it."""
+    """Run the health monitor with the permissions of its role; yield a sender to it."""
     certificate, key = listeners.issue_certificate()
     for name, content in (("crt", certificate), ("key", key), ("token", TOKEN.encode() + b"\n")):
         (folder / name).write_bytes(content)

@@ -19,10 +19,10 @@ class Mirrored(list):
     """Objects that never change, in place of a mirror."""
 
     def follow(self, changed):
-        """Nothing changes."""
+        """Do nothing, as nothing changes."""
 
     def report_unreadable(self, changed):
-        """All of them can be read."""
+        """Do nothing, as every attachment can be read."""
 
 
 class Rules(Mirrored):

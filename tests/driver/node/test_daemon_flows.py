@@ -91,7 +91,7 @@ BRIEFLY_PATIENT = pytest.mark.parametrize("patience", [8])
 
 @pytest.fixture
 def patience():
-    """For how many seconds a device may take to become ready: on a slow machine the daemon is up after some only."""
+    """Return how many seconds a device may take to become ready; on a slow machine the daemon starts late."""
     return 60
 
 

@@ -78,7 +78,7 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
 
 
 async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path):
-    """The change comes between the reading that the only event causes and the one when it has settled."""
+    """The change comes between the reading after the only event and the reading once it has settled."""
     source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     tracker = devices.Devices(tree.root, settings=QUICK, pauses_seconds=(0.05,))

@@ -239,7 +239,7 @@ async def test_no_name_leads_out_of_its_directory(tree, name):
 
 
 async def test_a_device_that_goes_while_it_is_removed_is_removed(tmp_path):
-    """The kernel answers ENODEV, or the file is gone: the function that was listed before is no longer."""
+    """The kernel answers ENODEV or the file is gone, because the function vanished after it was listed."""
     device = tmp_path / DEVICE
     device.mkdir(parents=True)
 

@@ -17,14 +17,14 @@ SIZE = 256 << 20
 
 @pytest.fixture
 def dax(tmp_path):
-    """The host on which a pod would have the memory for itself."""
+    """Return the host on which a pod would have the memory for itself."""
     load_recording(RECORDING / "sysfs-end.json.gz", tmp_path / "dax" / "sys")
     return classes.Host.from_sysfs(tmp_path / "dax" / "sys")
 
 
 @pytest.fixture
 def system_ram(tmp_path):
-    """The host that has the memory as its own."""
+    """Return the host that uses the memory as its own."""
     load_recording(RECORDING / "sysfs-system-ram.json.gz", tmp_path / "ram" / "sys")
     return classes.Host.from_sysfs(tmp_path / "ram" / "sys")
 

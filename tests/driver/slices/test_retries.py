@@ -54,7 +54,7 @@ class Server:
         return self.tried
 
     def check(self):
-        """No device may be in two pools."""
+        """Assert that no device is in two pools."""
         homes = {}
         for each in self.state.values():
             for device in each.spec.devices:

@@ -175,7 +175,7 @@ async def test_who_does_not_send_is_let_go(pair):
 
 
 async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes_between(pair):
-    """The key is two pipes, for the fingerprint and for the pair, and another certificate's from then on."""
+    """The key file is a pipe for the fingerprint, then one for the pair, then another key."""
     key = pair.key.read_bytes()
     pipes = [pair.key.with_name(name) for name in ("first", "second")]
     other = pair.key.with_name("other")

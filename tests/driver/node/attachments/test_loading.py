@@ -47,7 +47,7 @@ def put(settings, text, name="h"):
 
 
 async def outcome(settings, card=CARD, **asked):
-    """Why the device is not ready; empty where it is."""
+    """Return the reason why the device is not ready; empty if it is."""
     runner = hooks.Runner(settings, kernel.Kernel(settings.hooks.parent / "sys"))
     attachment = scenes.attachment(device="card-1", device_class="fpga")
     async with asyncio.TaskGroup() as tasks:

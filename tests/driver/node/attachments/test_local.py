@@ -179,7 +179,7 @@ class World:
         self.devices.requeue_all()
 
     def state(self, name="c1", at="T1"):
-        """What keeps the claim from the device, as Prepare asks; empty for nothing."""
+        """Return the reason why Prepare refuses the device to the claim; empty if it does not."""
         value = self.devices.attachment(NODE, DEVICE, f"uid-{name}", at)
         use = readiness.Use(claim_uid=f"uid-{name}", allocation_timestamp=at)
         missing = readiness.find_missing(value, use, boot_id=self.boot_id, card=self.card)
@@ -190,7 +190,7 @@ class World:
 
 
 def looks_again(made):
-    """Whether the device was looked at, and nothing more is to be done now."""
+    """Return whether the device is due for another look later, and nothing is to be done now."""
     return DEVICE in made._queue._timers and not made._queue._busy
 
 

@@ -37,7 +37,7 @@ def inventory(*functions, slots=()):
 
 
 def identity(*numbers, **what):
-    """An identity with these numbers, each of its kind, as `kind=value`."""
+    """Return an identity with these numbers, each given as `kind=value`."""
     listed = tuple(
         attachments.DeviceIdentifier(
             kind=kind, value=witnesses.normal(Kind(kind), value), shared="shared" in more

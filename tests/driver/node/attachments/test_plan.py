@@ -525,7 +525,7 @@ COMPOSITE = attachments.Composite(name="duo", devices=("d", "other"))
 
 
 def member(*conditions, **changes):
-    """A member of the composite, attached for the claim."""
+    """Return a member of the composite, attached for the claim."""
     made = attachment(*conditions, **changes)
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, composite=COMPOSITE))
 

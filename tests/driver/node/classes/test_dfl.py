@@ -48,7 +48,7 @@ def engine_folder(tree):
 
 
 def add_port(tree, instance, number):
-    """Another port of the card, as the kernel lists it."""
+    """Add another port of the card, as the kernel lists it."""
     old = (tree.root / "bus/platform/devices/dfl-port.0").resolve()
     new = old.with_name(f"dfl-port.{instance}")
     shutil.copytree(old, new, symlinks=True)

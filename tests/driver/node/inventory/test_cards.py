@@ -63,7 +63,9 @@ def test_virtual_functions_belong_to_the_card_of_their_physical_one():
 
 
 def ari_card(tree, *, slot=None, functions=256, virtual=4):
-    """A card with ARI below a root port: functions on all device numbers of its bus, and virtual ones of the last."""
+    """Create a card with ARI below a root port; return the addresses of its functions.
+
+    Its functions take all device numbers of its bus; the virtual functions belong to the last of them."""
     port = "pci0000:00/0000:00:02.0"
     tree.port(port, bus=1)
     ids = {"class_code": 0x120000, "vendor": 0x1DA3, "device": 0x1060}

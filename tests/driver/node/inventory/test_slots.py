@@ -12,7 +12,7 @@ ROOT = "pci0000:80"
 
 
 def two_ports(tmp_path, *, slots=("1",), kind=kerneltrees.ROOT_PORT, **clues):
-    """Two root ports of one device, a GPU below each, and slots with the address of the ports.
+    """Create two root ports of one device, a GPU below each, and slots with the address of the ports.
 
     Args:
         tmp_path: an empty place.

@@ -65,7 +65,7 @@ async def test_no_other_user_of_the_node_can_open_a_socket(node, tmp_path):
 
 
 async def test_a_claim_under_the_name_of_another_is_neither_prepared_nor_recorded(node):
-    """The record would look like that of a claim that is gone, and the device would be taken from its user."""
+    """Otherwise the claim would look deleted in the record, and its user would lose the device."""
     node, instance = node
     uid = await use(node)
     for name in ("other", "c1.x"):

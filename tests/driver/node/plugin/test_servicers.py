@@ -80,7 +80,7 @@ async def test_the_answer_is_the_same_cdi_devices_in_the_kubelets_own_messages_h
 
 
 async def test_the_two_protocols_of_one_name_are_distinguished_claim_by_claim(tmp_path):
-    """A kubelet sends one of them; nothing of one call goes by what another one was."""
+    """A kubelet uses one of them per call; no call depends on the protocol of an earlier call."""
     async with serving(tmp_path, Preparation()) as channel:
         old = await protocols.prepare(channel, versions.V1ALPHA3, [claim("a"), claim("b")], 20)
         new = await protocols.prepare(channel, versions.V1ALPHA4, [claim("a"), claim("b")], 20)

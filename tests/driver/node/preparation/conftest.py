@@ -78,7 +78,7 @@ def attachment(
     at=AT,
     **spec,
 ):
-    """A DeviceAttachment that is ready for the claim, or for none.
+    """Return a DeviceAttachment that is ready for the claim, or for no claim.
 
     Args:
         device: its name.

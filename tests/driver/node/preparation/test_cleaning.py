@@ -127,7 +127,7 @@ class World:
                 await asyncio.sleep(0.005)
 
     def resets(self):
-        """Whether the virtual function, and the card that it is of, were reset."""
+        """Return whether the virtual functions were reset, and whether their card was."""
         devices = self.tree.root / "bus/pci/devices"
         card = self.card("n", CARD).first
         files = (devices / address / "reset" for address in (*card.sriov.virtual_functions, card.address))

@@ -171,7 +171,7 @@ async def test_a_claim_that_came_back_with_another_device_lets_the_first_go(worl
 
 
 async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_succeeds(world):
-    """The record is there before the file, so the device is kept for the claim meanwhile."""
+    """The record is written before the file, so the device stays reserved for the claim meanwhile."""
     name = await world.claim()
     world.attached = [world.attachment("d1", name.uid)]
     (world.folder / "cdi").write_text("in the way")

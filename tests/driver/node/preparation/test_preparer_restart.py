@@ -161,7 +161,7 @@ async def test_a_record_that_was_removed_by_hand_takes_the_cdi_file_with_it_at_t
 
 
 async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(world):
-    """Its release must not be reported while a container may still use it."""
+    """The device's release must not be reported while a container may still use the device."""
     name = await world.prepare_claim()
     world.lose_record()
     world.attached = [world.attachment("d1", name.uid, deleting=True)]

@@ -178,7 +178,7 @@ async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world)
 
 
 async def test_of_many_claims_at_once_each_gets_its_own(world):
-    """All of them one device each: a share, so that two devices are enough."""
+    """Each claim gets its own share of d1, so one device is enough."""
     results = [world.result("d1", shareID=world.share(number)) for number in range(64)]
     names = [await world.claim(f"c{number}", results=(result,)) for number, result in enumerate(results)]
     world.attached = world.shares(names)
@@ -220,7 +220,7 @@ async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
 
 @pytest.fixture
 def slow_write(monkeypatch):
-    """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
+    """Make the first write of a record set `began` and wait for `go_on`; return both events."""
     began, go_on, write = threading.Event(), threading.Event(), store.Store._write
 
     def write_slowly(files, view, claims):

@@ -18,7 +18,7 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 @pytest.fixture
 def open_by(tmp_path):
-    """`open_by(pid, name, device)`: a process that has a device file open, in the proc beside the tree."""
+    """Return a function: `open_by(pid, name, device)` creates a process that has opened a device file."""
 
     def make(pid, name, device):
         folder = tmp_path / "proc" / str(pid)
@@ -65,7 +65,7 @@ async def test_a_mounted_disk_blocks(tmp_path):
 
 
 async def test_a_disk_that_the_kernel_has_to_itself_blocks_at_the_flush(tmp_path):
-    """What shows neither in sysfs nor in proc is found when the disk is opened exclusively."""
+    """Opening the disk exclusively shows a use that neither sysfs nor proc shows."""
 
     class Busy(kernel.Kernel):
         async def run(self, target, what, function):

@@ -92,7 +92,7 @@ class Budget:
 
 @pytest.mark.parametrize("card", [NVME, FPGA, CXL], ids=["nvme", "fpga", "cxl memory"])
 async def test_a_release_goes_on_when_it_is_abandoned_at_any_await(tmp_path, card, until):
-    """Every await of a whole release in turn, each on a host of its own; what its threads do, they do to the end."""
+    """A whole release is abandoned at each await in turn, on a new host each time; its threads finish."""
 
     async def is_off():
         return host.is_off()
@@ -203,7 +203,7 @@ class Data:
 
 @pytest.fixture
 def said_at_once(monkeypatch):
-    """An erase is reported however short it is."""
+    """Make the executor report every erase, however short."""
     monkeypatch.setattr(executor, "ERASE_REPORTED_SECONDS", 0)
     monkeypatch.setattr(executor, "ERASE_LOOK_SECONDS", 0.01)
 

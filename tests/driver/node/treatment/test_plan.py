@@ -308,7 +308,7 @@ def test_a_user_who_appears_after_any_step_stops_the_treatment(observed, steps, 
 
 @given(worlds(), st.integers(0, 12))
 def test_a_treatment_goes_on_after_a_crash_at_any_step(observed, steps):
-    """A new daemon knows what the kernel shows, and not what was reset; the data of a device that was not erased are left."""
+    """A new daemon sees the state of the kernel, but does not know what was reset or flushed."""
     world = World(observed)
     for _ in range(steps):
         action = plan.plan(world.observed)

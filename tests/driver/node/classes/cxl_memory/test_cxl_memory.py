@@ -327,7 +327,7 @@ def dax_driver(tree):
 
 
 def paths(tree):
-    """The device files that a container gets."""
+    """Return the paths of the device files that a container gets."""
     edits = classes.by_name("cxl-memory").edits(card_of(tree), classes.Host.from_sysfs(tree.root))
     return [node.path for node in edits.device_nodes]
 

@@ -25,7 +25,7 @@ CROSS = region_steps.Window(
 
 
 def member(number, *, bridge="hb0", route=("port1",), **changes):
-    """A memory device with all its memory in its decoder."""
+    """Return the layout of a memory device with all its memory in its decoder."""
     fields = {
         "memdev": f"mem{number}",
         "ram_bytes": GIB,
@@ -250,7 +250,7 @@ def test_what_may_still_come_is_waited_for(seen, why):
 
 
 def order(members, window=WINDOW):
-    """The positions of the members, in a region that is made of them."""
+    """Return the members' decoders in the order of their positions in a region made of them."""
     seen = ensemble(*members, windows=(window,))
     targets = []
     empty = msgspec.structs.replace(
@@ -284,7 +284,7 @@ def test_positions_alternate_between_host_bridges_and_then_between_the_ports_bel
 
 @given(shuffled=st.permutations(range(2, 10)), ports=st.sampled_from([1, 2, 4]))
 def test_each_port_has_every_nth_position_whatever_order_the_composite_names(shuffled, ports):
-    """The kernel refuses a target whose port is not that of the one so many positions before (`check_last_peer`)."""
+    """The kernel compares the ports of targets `ports` positions apart (`check_last_peer`)."""
     port_of = {f"decoder{number}.0": number % ports for number in shuffled}
     members = [member(number, route=("port1", f"port{20 + number % ports}")) for number in shuffled]
     targets = order(members)
@@ -297,7 +297,7 @@ ATTRIBUTES = {"interleave_ways": "ways", "interleave_granularity": "granularity_
 
 
 def as_seen(regions):
-    """The pair, with what stands on its members."""
+    """Return the pair with these regions on its members."""
     members = (
         msgspec.structs.replace(
             standing, regions=tuple(each for each in regions if {*each.targets} & {*standing.decoders})
@@ -405,7 +405,7 @@ def cards_of(tree, slots):
 
 
 def member_operations(tree, slot, slots):
-    """The operations on the member in that slot among those in these slots, and its card."""
+    """Return the operations on the member in `slot`, one of those in `slots`, and the member's card."""
     cards = dict(zip(slots, cards_of(tree, slots), strict=True))
     companions = [card for number, card in cards.items() if number != slot]
     return classes.by_name("cxl-memory").for_composite(companions), cards[slot]
