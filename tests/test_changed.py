@@ -13,7 +13,7 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A repository with a branch `main` of one commit, and a branch `work`, which is checked out."""
+    """Create a repository with a branch `main` of one commit and a checked-out branch `work`."""
     git(tmp_path, "init", "--initial-branch=main")
     for name in ("kept", "committed", "edited", "removed"):
         (tmp_path / name).write_text("one\n")

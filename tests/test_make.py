@@ -20,7 +20,7 @@ case "$*" in *"$FAILING"*) exit 1;; esac
 
 @pytest.fixture
 def storm(tmp_path):
-    """`storm(failing)`: makes the storm, in which the tests of that path fail; returns the run."""
+    """Return a function: `storm(failing)` makes the storm, in which the tests of that path fail."""
     pytest_file = tmp_path / "bin" / "pytest"
     pytest_file.parent.mkdir()
     pytest_file.write_text(PYTEST)

@@ -70,7 +70,7 @@ class QemuLab:
 
 @pytest.fixture
 async def qemu_lab(tmp_path):
-    """Both machines run, nothing is attached; at the end no port was ever given a second device."""
+    """Run both machines with nothing attached; assert at the end that no port ever had two devices."""
     async with AsyncExitStack() as stack:
         lab = QemuLab(tmp_path, stack)
         for name in lab.machines:
@@ -84,7 +84,7 @@ async def qemu_lab(tmp_path):
 
 @pytest.fixture
 def endpoint(tmp_path):
-    """Where a plugin of the test's own listens."""
+    """Return the endpoint of a plugin of the test's own."""
     return f"unix:{tmp_path}/f.sock"
 
 
@@ -155,7 +155,7 @@ while read line; do eval "$line"; echo "DONE"; done
 
 
 def initrd():
-    """An archive in cpio's newc form with busybox and INIT."""
+    """Return an archive in cpio's newc form with busybox and INIT."""
     folder, file, device = 0o40755, 0o100755, 0o20600
     entries = [(name, folder, b"", (0, 0)) for name in ("bin", "proc", "sys", "dev")]
     entries += [("dev/console", device, b"", (5, 1)), ("bin/busybox", file, BUSYBOX.read_bytes(), (0, 0))]
@@ -208,7 +208,7 @@ class Machine:
         await eventually(lambda: self._drain_output() and "GUEST-UP" in self.says(), BOOT_SECONDS)
 
     async def run(self, command, eventually):
-        """One line for the guest's shell; gives what it says."""
+        """Run one line in the guest's shell; return what the guest prints."""
         before = len(self.says())
         os.write(self._ends[0], command.encode() + b"\n")
         await eventually(lambda: self._drain_output() and "DONE" in self.says()[before:], 20)
@@ -264,7 +264,7 @@ def until_they_listen(machines):
 
 @asynccontextmanager
 async def open_monitor(machine, events):
-    """A QMP client of the test's own, beside the adapter's."""
+    """Yield a QMP client of the test's own, beside the adapter's."""
     client = await qmp.Client.connect(
         str(machine.monitor),
         on_event=lambda name, data: events.append((name, data)),
@@ -279,7 +279,7 @@ async def open_monitor(machine, events):
 
 @pytest.fixture(scope="module")
 def real_qemu(tmp_path_factory):
-    """Two machines that run no kernel: their slots are off, and a device can be removed without a guest's consent."""
+    """Run two machines without a kernel: their slots are off, and no guest has to consent to a removal."""
     if REASON:
         pytest.skip(REASON)
     folder = tmp_path_factory.mktemp("qemu")
@@ -294,7 +294,7 @@ def real_qemu(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def real_guest(tmp_path_factory):
-    """One machine with a booted guest."""
+    """Run one machine with a booted guest."""
     if NO_GUEST:
         pytest.skip(NO_GUEST)
     folder = tmp_path_factory.mktemp("guest")

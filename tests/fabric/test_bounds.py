@@ -111,7 +111,7 @@ HOSTILE = {
 
 @contextlib.asynccontextmanager
 async def service(answer):
-    """A Redfish service whose endpoints are this answer, and whose single endpoints are large; yields its URL."""
+    """Run a Redfish service with this answer for its endpoints and large single endpoints; yield its URL."""
     large, numbers = make_endpoint('"' + "x" * 8_000_000 + '"'), itertools.count()
 
     async def handle(request):

@@ -20,7 +20,7 @@ RIGHT = contract.Credentials(token="s3cret-t0ken")
 
 @pytest.fixture(scope="module")
 def pairs():
-    """Two certificates with their keys, as PEM."""
+    """Return two certificates with their keys, as PEM."""
     return [[pem.decode() for pem in listeners.issue_certificate(name)] for name in ("manager", "other")]
 
 
@@ -51,7 +51,7 @@ async def test_a_context_made_from_memory_speaks_to_its_manager_and_to_no_other(
     assert presented.verify_mode is ssl.CERT_REQUIRED
 
     def handshake(client):
-        """Both sides in memory; raises what either refuses."""
+        """Shake hands in memory; raise what either side raises."""
         there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
         asking = client.wrap_bio(back, there, server_hostname="manager")
         answering = listening.wrap_bio(there, back, server_side=True)
@@ -79,7 +79,7 @@ async def test_a_context_made_from_memory_speaks_to_its_manager_and_to_no_other(
 
 
 def _load(context, certificate, key):
-    """The server's own pair, by the way that the client's goes."""
+    """Load the server's own pair in the same way as a client's."""
     assert tls._present(context, contract.Credentials(certificate=certificate, key=key)) == []
 
 
@@ -103,7 +103,7 @@ def test_a_password_is_taken_out_in_each_spelling_of_a_request(spell):
 
 @pytest.fixture
 async def sidecar(tmp_path):
-    """A plugin that asks for a token, and the way to it."""
+    """Run a fabric; yield it, an endpoint for its plugin and a function that returns the configuration."""
     endpoint = f"unix:{tmp_path}/f.sock"
 
     def config(credentials=RIGHT, **changes):

@@ -31,7 +31,7 @@ def list_skipped_checks(report):
 
 @pytest.fixture
 async def connected(tmp_path):
-    """Makes an adapter of a class, optionally seen through gRPC."""
+    """Yield a function that makes an adapter of a class, through gRPC if asked."""
     async with AsyncExitStack() as stack:
 
         async def connect(
@@ -417,7 +417,7 @@ async def test_without_a_free_port_the_suite_says_so(connected):
 
 
 async def _fill(adapter, host_id):
-    """Occupies one port of a host with one more device, for fabrics that have enough of them."""
+    """Connect a free device to one more port of the host, for fabrics that have enough devices."""
     free = [device for device in (await adapter.devices()).devices if device.connection is None]
     await adapter.attach(
         contract.AttachRequest(request_id=f"fill-{free[0].id}", device_id=free[0].id, host_id=host_id)

@@ -8,7 +8,7 @@ from drawbar.fabric.grpc.adapter import GrpcAdapter
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Puts a package with one adapter entry point on the path, as pip would."""
+    """Return a function that puts a package with one adapter entry point on the path, as pip does."""
 
     def add(name, value):
         info = tmp_path / f"{name}-1.0.dist-info"

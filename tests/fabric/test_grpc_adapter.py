@@ -40,7 +40,7 @@ class Plugin(pb_grpc.IdentityServicer, pb_grpc.FabricManagerServicer):
 
 @asynccontextmanager
 async def connected_to(plugin, endpoint, *, silence_seconds=30.0, **changes):
-    """An adapter, and the plugin that it talks to."""
+    """Serve the plugin; yield an adapter that talks to it."""
     grpc_server = grpc.aio.server()
     pb_grpc.add_IdentityServicer_to_server(plugin, grpc_server)
     pb_grpc.add_FabricManagerServicer_to_server(plugin, grpc_server)
@@ -116,7 +116,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def open_folder():
-    """A directory that another user gets into, whatever the mode of pytest's own ones is."""
+    """Create a directory that another user may enter, whatever the mode of pytest's directories."""
     with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

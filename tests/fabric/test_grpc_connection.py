@@ -28,7 +28,9 @@ async def pass_on(reader, writer):
 
 @asynccontextmanager
 async def busy_before(path, answering):
-    """Accepts at once, and forwards data to the socket `answering` a while later; left once no client is connected."""
+    """Accept connections at once, and forward their data to the socket `answering` after a delay.
+
+    The block ends once no client is connected."""
 
     async def serve(reader, writer):
         await asyncio.sleep(BUSY_SECONDS)  # stands for the busy process, waits for nothing

@@ -21,7 +21,7 @@ async def test_a_hostile_plugin_costs_its_caller_one_deadline_and_nobody_else_an
     longest_pause = 0.0
 
     async def work():
-        """Whatever else the controller does meanwhile."""
+        """Stand for other work of the controller: measure the longest pause between two turns."""
         nonlocal longest_pause
         while True:
             began = loop.time()

@@ -16,7 +16,7 @@ HELLO = b'{"QMP": {"version": {}, "capabilities": []}}\r\n'
 
 @asynccontextmanager
 async def peer(path, converse):
-    """A server that sends what a test gives it."""
+    """Serve `converse` on a socket."""
 
     async def serve(reader, writer):
         try:

@@ -15,7 +15,7 @@ def list_event_devices(events):
 
 
 async def sees(machine, pci_class, eventually):
-    """Waits until the guest's kernel lists a function of that class."""
+    """Wait until the guest's kernel lists a function of that class."""
 
     async def is_listed():
         return pci_class in await machine.run("/bin/busybox cat /sys/bus/pci/devices/*/class", eventually)
@@ -84,7 +84,7 @@ async def test_cxl_memory_goes_when_the_guest_has_powered_its_slot_off(real_gues
 
 
 async def test_qemu_still_loses_both_devices_of_one_port(real_guest, eventually):
-    """The accident that the adapter's lock and look are for; when this fails, QEMU has learnt to refuse."""
+    """The adapter's lock and check exist for this accident; if this test fails, QEMU prevents it."""
     events = []
     await real_guest.machines[0].wait_until_booted(eventually)
     async with real_guest.open_monitor(events=events) as client:

@@ -20,7 +20,7 @@ async def silence(reader, writer):
 
 
 async def trickle(reader, writer):
-    """A ServerHello of one byte at a time, without end."""
+    """Send a ServerHello byte by byte, slowly."""
     await reader.read(1)
     for byte in RECORD + b"\x40\x00\x02\x00\x3f\xfc" + bytes(60_000):
         writer.write(bytes([byte]))
@@ -29,7 +29,7 @@ async def trickle(reader, writer):
 
 
 async def records(reader, writer):
-    """Handshake records without end, of a message of 16 MiB."""
+    """Send handshake records without end, of a message of 16 MiB."""
     writer.write(RECORD + b"\x40\x00\x02\xff\xff\xff" + bytes(0x4000 - 4))
     while True:
         writer.write(RECORD + b"\x40\x00" + bytes(0x4000))
@@ -37,7 +37,7 @@ async def records(reader, writer):
 
 
 async def alerts(reader, writer):
-    """Warnings without end."""
+    """Send warnings without end."""
     while True:
         writer.write(b"\x15\x03\x03\x00\x02\x01\x5a" * 1000)
         await writer.drain()

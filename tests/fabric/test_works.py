@@ -241,7 +241,7 @@ DELETE = contract.DeleteSliceRequest(request_id="r4", device_id="d1")
     ],
 )
 def test_a_device_that_a_sick_part_may_hide_is_not_gone(request_, error, is_whole, is_unknown):
-    """The request, the error of the answer, whether all was read; whether the end is unknown, None for a success."""
+    """`is_unknown` is None if the operation succeeded."""
     ended = judgement.verify(request_, None, error, is_whole=is_whole)
     assert (None if ended is None else ended.side_effects_unknown) is is_unknown
 

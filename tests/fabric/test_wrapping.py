@@ -48,7 +48,7 @@ class Recording(wrapping.WrappingAdapter):
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_every_call_of_the_contract_goes_through_within_the_context_of_its_name(call):
-    """What it did not define, the base class would answer in the adapter's place."""
+    """The base class would answer a call that the wrapper does not define."""
     adapter = Recording()
     given = {name: name for name in inspect.signature(CALLS[call]).parameters if name != "self"}
     asked = getattr(adapter, call)(**given)
@@ -94,7 +94,7 @@ class Keeping(wrapping.KeepingAdapter):
         return await self._read()
 
     def arrange(self):
-        """Nothing is made of the devices."""
+        """Do nothing with the devices."""
 
     def report(self, device_id, device):
         self._put(device_id, device)
@@ -111,7 +111,9 @@ def fabric():
 
 @pytest.fixture
 async def begin():
-    """`await begin(adapter, fabric)`: begins a listing; returns its task once the fabric is asked."""
+    """Yield a function: `await begin(adapter, fabric)` begins a listing and returns its task.
+
+    It returns once the fabric is asked."""
     async with asyncio.TaskGroup() as tasks:
 
         async def begin_listing(adapter, fabric):
@@ -146,7 +148,7 @@ async def test_a_report_reaches_the_listing_that_is_left_when_another_ends(fabri
 
 
 async def test_of_two_listings_the_one_that_began_last_stays(fabric, begin):
-    """Without a watch nothing else would correct the older one."""
+    """Without a watch, nothing would correct the older listing."""
     adapter = Keeping(fabric)
     first = await begin(adapter, fabric)
     fabric.devices_now = (device("d1", "new"),)

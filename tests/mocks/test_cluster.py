@@ -22,7 +22,7 @@ DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA
 
 @pytest.fixture
 def folder(monkeypatch):
-    """Where clusters make their directories; shorter than tmp_path, for the sockets in it."""
+    """Make clusters create their directories in a path shorter than tmp_path, for the sockets in them."""
     path = Path(tempfile.mkdtemp(prefix="d"))
     monkeypatch.setattr(tempfile, "tempdir", str(path))
     yield path

@@ -24,7 +24,7 @@ SMALL = ("--nodes", "1", "--pods", "1", "--detach-seconds", "0.2")
 
 @pytest.fixture
 def folder():
-    """Where the demo makes its directory; shorter than tmp_path, for the sockets in it."""
+    """Create a directory for the demo in a path shorter than tmp_path, for the sockets in it."""
     path = Path(tempfile.mkdtemp(prefix="d"))
     yield path
     shutil.rmtree(path)
@@ -45,14 +45,14 @@ class Demo:
         return event
 
     async def until(self, name):
-        """The next event of that name."""
+        """Wait for the next event of that name, and return it."""
         while (event := await self.next()) is not None:
             if event.get("event") == name:
                 return event
         raise AssertionError(f"no {name}: {(await self.process.stderr.read()).decode()}")
 
     async def finish(self):
-        """Its exit status; everything it says is in `events`, what it complains about in `complaints`."""
+        """Read the rest of the events and complaints; return the exit status."""
         while await self.next() is not None:
             pass
         self.complaints = (await self.process.stderr.read()).decode()
@@ -68,7 +68,7 @@ class Demo:
 
 @contextlib.asynccontextmanager
 async def demo(folder, *arguments, environment=None):
-    """The demo as a process in JSON form; killed at the end if it still runs, and its children with it.
+    """Run the demo in JSON form as a process; kill it at the end if it still runs.
 
     `environment` is what its processes have beside the variables of this one.
     """
@@ -106,7 +106,7 @@ async def wait_until_ended(pids):
 
 
 def attaches_begun(running):
-    """By device, how often the fabric began to attach it."""
+    """Return how often the fabric began to attach each device, by device."""
     counts = {}
     for entry in running.find_events("fabric"):
         if (entry["kind"], entry["state"]) == ("attach", "started"):
@@ -282,13 +282,13 @@ async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
 
 
 async def phases(api):
-    """Of all attachments."""
+    """Return the phases of all attachments."""
     listed = await api.list_all(kinds.ATTACHMENT, into=dict)
     return [pod["status"]["phase"] for pod in listed.items]
 
 
 async def kubectl(kubeconfig, *arguments):
-    """The lines that kubectl prints, as words."""
+    """Run kubectl; return the lines that it prints, as lists of words."""
     process = await asyncio.create_subprocess_exec(
         "kubectl", "--kubeconfig", kubeconfig, *arguments, stdout=asyncio.subprocess.PIPE
     )

@@ -53,7 +53,7 @@ def test_an_installed_package_says_that_it_takes_a_checkout(tmp_path):
 
 
 async def demo(folder, path, *arguments):
-    """Exit status, stdout and stderr of the demo on a host whose programs are those in `path`."""
+    """Run the demo with only the programs in `path`; return its exit status, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drawbar.driver.main", "demo", "--adapter", "qemu", *arguments),
         stdout=asyncio.subprocess.PIPE,
@@ -66,7 +66,7 @@ async def demo(folder, path, *arguments):
 
 @pytest.fixture
 def folders(tmp_path):
-    """A folder for temporary files, and one for the programs that the host has."""
+    """Create a directory for temporary files, and one for the host's programs."""
     temporary, programs = tmp_path / "tmp", tmp_path / "bin"
     temporary.mkdir()
     programs.mkdir()

@@ -61,7 +61,7 @@ def test_where_taints_have_no_rates_nothing_is_limited():
 
 
 async def world(api, profile):
-    """A pool whose devices have been lost, and a pod on each of them."""
+    """Create a pool whose devices have been lost, and a pod on each of them."""
     names = [f"p{number}" for number in range(PODS)]
     stamp = "2026-01-01T12:00:00Z"
     mark = {

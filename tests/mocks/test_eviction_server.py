@@ -70,7 +70,7 @@ class World(clusters.Cluster):
         )
 
     async def condition(self, name, reason, words=""):
-        """The rule's condition, once it has this reason and a message that begins with these words."""
+        """Return the rule's condition once it has this reason and a message that begins with these words."""
 
         def holds(rules):
             rule = next(stored for stored in rules if stored["metadata"]["name"] == name)

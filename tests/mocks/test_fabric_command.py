@@ -42,7 +42,7 @@ def parse_arguments(*arguments):
 
 @asynccontextmanager
 async def process(*arguments):
-    """The mock as a process; killed at the end if it still runs."""
+    """Run the mock as a process; kill it at the end if it still runs."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

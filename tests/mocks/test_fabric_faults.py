@@ -14,7 +14,7 @@ from drawbar.mocks.testing.virtualtime import in_virtual_time
 
 
 async def until(fabric, holds):
-    """Lists at every event until something holds of the devices, by id."""
+    """Wait until something holds of the connections by device id; list the devices again at each event."""
     async with asyncio.timeout(120):
         while True:
             inventory = await fabric.devices()

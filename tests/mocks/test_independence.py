@@ -45,7 +45,7 @@ print(len(names))
 
 @pytest.fixture
 def alone(tmp_path):
-    """Runs a program in which, and in whose children, those modules are absent."""
+    """Return a function that runs a program without those modules, also for its children."""
     (tmp_path / "sitecustomize.py").write_text(REFUSING)
 
     def run(*arguments):

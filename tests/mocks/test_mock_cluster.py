@@ -19,7 +19,7 @@ from drawbar.mocks.cluster import cluster
 
 @pytest.fixture
 def folder():
-    """For temporary files of the command; shorter than tmp_path, for the sockets in it."""
+    """Create a directory for temporary files of the command, shorter than tmp_path, for the sockets in it."""
     path = Path(tempfile.mkdtemp(prefix="d"))
     yield path
     shutil.rmtree(path)

@@ -236,7 +236,7 @@ def partition(name, amount, engines="1"):
 
 
 def card(*partitions):
-    """The counters in a slice of their own, as the API wants them since 1.35."""
+    """Return a card as two slices, with the counters in their own slice, as the API requires since 1.35."""
     return [slice_(name="s0", count=2, counters=[COUNTERS]), slice_(*partitions, count=2)]
 
 

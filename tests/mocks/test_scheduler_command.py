@@ -56,7 +56,7 @@ TAINT = {"deviceSelector": {}, "taint": {"key": "drawbar.dev/broken", "effect": 
 
 
 async def has_status(api: client.Client, kind: kinds.Kind) -> None:
-    """Waits for the controller of the only object of the kind to say something of it."""
+    """Wait until the kind's only object has a condition."""
     listing = await api.list_all(kind, into=dict[str, Any])
     version = listing.resource_version
     if any((item.get("status") or {}).get("conditions") for item in listing.items):

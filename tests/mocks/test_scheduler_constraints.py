@@ -7,7 +7,7 @@ from drawbar.mocks.scheduler import constraints, objects, pools
 
 
 def candidate(**attributes):
-    """A device of the driver drawbar.dev; the value's type is its kind of attribute."""
+    """Return a device of the driver drawbar.dev; each attribute has the type of its value."""
     kinds = {int: "int", str: "string", bool: "bool"}
     named = {name.replace("__", "/"): {kinds[type(value)]: value} for name, value in attributes.items()}
     spec = msgspec.convert({"driver": "drawbar.dev", "pool": {"name": "pool"}}, objects.SliceSpec)

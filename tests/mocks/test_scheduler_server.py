@@ -47,7 +47,7 @@ class World(clusters.Cluster):
         )
 
     async def pod(self, name, **ask):
-        """A pod with a claim of the same name."""
+        """Create a pod with a claim of the same name."""
         await self.claim(name, "class", **ask)
         await super().pod(name, name)
 
@@ -69,7 +69,7 @@ class World(clusters.Cluster):
         return await self.wait_for(kinds.POD, name, holds)
 
     async def finish(self, name):
-        """What a kubelet says when the pod's containers ended."""
+        """Report the pod as succeeded, as a kubelet does when the containers have ended."""
         await self.set_status(kinds.POD, name, {"phase": "Succeeded"})
 
     async def notes(self, reason):

@@ -32,7 +32,7 @@ def read_recording(name: str) -> dict[str, dict[str, str]]:
 
 
 def contents(root: Path) -> dict[str, dict[str, str]]:
-    """The tree in the form of a recording, without file contents."""
+    """Return the tree in the form of a recording, without file contents."""
     contents_by_path = {}
     for folder, directories, files in os.walk(root):
         for name in [*directories, *files]:

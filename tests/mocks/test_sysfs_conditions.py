@@ -48,7 +48,7 @@ class Listener:
             self._messages.put(message)
 
     def new_events(self):
-        """The events since the last look, as (action, name)."""
+        """Return the events since the last call, as (action, name)."""
         self._send(self.END)
         events = []
         while (message := self._messages.get(timeout=120)) != self.END:
@@ -323,7 +323,7 @@ def test_a_card_that_is_taken_out_leaves_its_region_without_a_target(tree):
 
 
 def contents(tree):
-    """Every file and link of the tree, but for the drivers that were once loaded."""
+    """Return every file and link of the tree, except the files of drivers."""
     files = {}
     for path in tree.root.rglob("*"):
         if path.is_symlink():

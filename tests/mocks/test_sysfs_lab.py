@@ -68,7 +68,9 @@ class Host:
             file.write(text)
 
     async def set(self, path, text):
-        """Writes, and returns when that was answered: who answers makes the file one of 1970 first, and holds the lock."""
+        """Write to a file, and wait until the write was answered.
+
+        Whoever answers sets the file's time to 1970 first, and holds the lock meanwhile."""
         await waiting.eventually((self.tree.root / path).exists)
         self.write(path, text)
         await waiting.eventually(lambda: (self.tree.root / path).stat().st_mtime_ns == 0)
@@ -82,7 +84,7 @@ class Host:
         await waiting.eventually(lambda: self.read(path) == text)
 
     async def refuses(self, path, text, shown):
-        """Writes what a kernel refuses; the file then shows what it showed."""
+        """Write a text that a kernel refuses; assert that the file then shows `shown`."""
         await self.set(path, text)
         assert self.read(path) == shown, path
 
@@ -94,7 +96,7 @@ class Host:
         await asyncio.to_thread(self.tree.power_on, CXL_SLOT)
 
     async def make_region(self):
-        """As `cxl create-region -t pmem`."""
+        """Create a region, as `cxl create-region -t pmem` does."""
         for path, text in (
             ("decoder0.0/create_pmem_region", "region0"),
             ("region0/interleave_ways", "1"),

@@ -30,7 +30,7 @@ class Host:
             self.told.append((event.action, event.devpath.rpartition("/")[2]))
 
     def write(self, path, text):
-        """As the daemon does: a file that is there, and nothing is read first."""
+        """Write to an existing file, as the daemon does, without reading first."""
         with (self.tree.root / path).open("w") as file:
             file.write(text)
 
@@ -49,7 +49,7 @@ class Host:
         await asyncio.to_thread(self.tree.attach, slot, card, **how)
 
     async def shows(self, *lines):
-        """Waits for these events, in this order, with others between."""
+        """Wait for these events, in this order, with others between."""
 
         def holds():
             rest = iter(self.told)

@@ -43,7 +43,7 @@ KINDS = (
 
 @pytest.fixture
 def kubeconfig(tmp_path):
-    """A server that the suite is not told to be a double."""
+    """Run a server without telling the suite that it is a double; yield its kubeconfig."""
     folder = ("--kubeconfig-dir", str(tmp_path))
     with processes.running("apiserver", tmp_path / "apiserver.log", *folder) as ready:
         options = ("--kubeconfig", ready["kubeconfig"], "--poll-seconds", "0.1")

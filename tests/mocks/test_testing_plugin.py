@@ -10,7 +10,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def run(pytester):
-    """Runs tests of a driver's developer, in a process of their own."""
+    """Return a function that runs the tests of a driver's developer in a process of their own."""
 
     def run(code, *options):
         pytester.makepyfile(code)

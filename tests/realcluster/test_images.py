@@ -24,7 +24,7 @@ NODE = container_node.Node(
 
 @pytest.fixture
 def busybox(tmp_path, monkeypatch):
-    """A program of that name on PATH."""
+    """Put a program `busybox` on PATH; make an image of it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "busybox").write_text("#!/bin/sh\n")

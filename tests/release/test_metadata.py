@@ -16,7 +16,7 @@ CHART = ROOT / "deploy" / "drawbar"
 
 @pytest.fixture(scope="module")
 def core():
-    """The metadata of the wheel; hatchling refuses classifiers that PyPI does not know."""
+    """Return the wheel's metadata; hatchling refuses classifiers that PyPI does not know."""
     return ProjectMetadata(str(ROOT), PluginManager()).core
 
 

@@ -21,7 +21,7 @@ def connection(url, authorization=None):
 
 @contextlib.asynccontextmanager
 async def double(folder, user="admin"):
-    """An API server, and a client of this user."""
+    """Run an API server; yield it with a client of this user."""
     async with apiserver.serving() as server:
         kubeconfig = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig", user))
         async with client.connecting(kubeconfig) as api:
@@ -30,7 +30,7 @@ async def double(folder, user="admin"):
 
 @contextlib.asynccontextmanager
 async def answering(handler, *, tls=None):
-    """A server that answers each request by `handler`; its URL."""
+    """Run a server that answers each request by `handler`; yield its URL."""
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)

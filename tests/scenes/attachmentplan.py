@@ -71,7 +71,7 @@ def cases(table, **common):
 
 
 def assert_next_steps(changes, steps):
-    """Each step is an action or its type."""
+    """Assert that the plan has these steps, each given as an action or its type."""
     planned = plan.plan(make_part_state(**changes), NOW)
     assert len(planned) == len(steps), planned
     for action, step in zip(planned, steps, strict=True):

@@ -30,7 +30,7 @@ def attachment(
     error=None,
     **spec,
 ):
-    """A DeviceAttachment; `conditions` are conditions, or types of conditions that are True.
+    """Return a DeviceAttachment; `conditions` are conditions, or types of conditions that are True.
 
     Args:
         conditions: of the status.

@@ -17,5 +17,5 @@ def gbs(design=DESIGN, *, version=1, metadata=None, **image):
 
 
 def uuid(digits):
-    """32 digits with the dashes of a UUID."""
+    """Return 32 digits with the dashes of a UUID."""
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

@@ -17,7 +17,7 @@ UNKNOWN = (
 
 
 def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", **fields):
-    """A PCI function of which the kernel says nothing but `fields`.
+    """Return a PCI function about which the kernel shows only `fields`.
 
     Args:
         address: of the function.
@@ -70,7 +70,7 @@ def identifiers(kind, *texts):
 
 
 def slot(name, **fields):
-    """A hot-plug slot with a card and power; its address follows from its name unless it is given."""
+    """Return a hot-plug slot with a card and power; its address follows from its name unless it is given."""
     address = f"0000:{int(name.partition('-')[0]):02x}:00"
     described = dict.fromkeys(("attention", "speed_gts", "max_speed_gts"))
     return model.Slot(

@@ -121,7 +121,7 @@ def _namespace(kind):
 
 @contextlib.asynccontextmanager
 async def serving(folder, made=Cluster, **options):
-    """`async with`: a cluster of this class with nothing in it; `options` are those of the API server double."""
+    """Yield an empty cluster of this class; `options` are those of the API server double."""
     async with apiserver.serving(**options) as server:
         connection = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig"))
         async with client.connecting(connection) as api:

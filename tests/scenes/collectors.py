@@ -67,7 +67,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collecting() -> Iterator[Collector]:
-    """`with`: a collector that listens on a port of its own."""
+    """Run a collector that listens on a port of its own."""
     collector = Collector()
 
     class Handler(http.server.BaseHTTPRequestHandler):

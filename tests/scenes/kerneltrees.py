@@ -29,12 +29,12 @@ class Tree:
         path.symlink_to(os.path.relpath(target, path.parent))
 
     def slot(self, name, address):
-        """A slot with power and a card."""
+        """Create a slot with power and a card."""
         for file, text in (("address", address), ("power", 1), ("adapter", 1), ("attention", 0)):
             self.write(f"bus/pci/slots/{name}/{file}", text)
 
     def function(self, path, *, class_code, vendor, device, driver=None, config=None, files=(), group=None):
-        """A function in the directory devices/`path`, whose last part is its address; returns the directory.
+        """Create a function in devices/`path`, whose last part is its address; return the directory.
 
         Args:
             path: below `devices`.
@@ -61,19 +61,19 @@ class Tree:
         return base
 
     def port(self, path, *, bus, kind=None, slot_number=0, files=()):
-        """A port that leads to a bus; without a kind its capabilities are not shown."""
+        """Create a port that leads to a bus; without a kind, hide its capabilities."""
         config = None if kind is None else port_space(kind, slot_number)
         buses = {"secondary_bus_number": bus, "subordinate_bus_number": bus}
         return self.function(path, **PORT, config=config, files=buses | dict(files))
 
     def node(self, path, name, major, minor, subsystem):
-        """A device with a file in /dev, in a directory below the root."""
+        """Create a device with a file in /dev, in a directory below the root."""
         self.write(f"{path}/uevent", f"MAJOR={major}\nMINOR={minor}\nDEVNAME={name}")
         self.link(f"{path}/subsystem", f"class/{subsystem}")
         self.link(f"class/{subsystem}/{path.rpartition('/')[2]}", path)
 
     def interface(self, parent, name, *, index=7, **files):
-        """A network interface below the directory of its device."""
+        """Create a network interface below the directory of its device."""
         path = f"{parent}/net/{name}"
         shown = {"ifindex": index, "iflink": index, "address": "02:00:00:00:00:01"} | files
         for file, text in shown.items():
@@ -82,7 +82,7 @@ class Tree:
         return path
 
     def render_nodes(self, parent, number):
-        """The files of a GPU or of its partition, below its directory."""
+        """Create the device files of a GPU or of its partition, below its directory."""
         self.node(f"{parent}/drm/card{number}", f"dri/card{number}", 226, number, "drm")
         self.node(
             f"{parent}/drm/renderD{128 + number}", f"dri/renderD{128 + number}", 226, 128 + number, "drm"

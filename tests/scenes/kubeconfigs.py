@@ -13,7 +13,7 @@ def text64(raw):
 
 
 def kubeconfig(folder, *, cluster=None, user=None, **top):
-    """A file with one context `here`; `top` replaces sections of it."""
+    """Write a kubeconfig with one context `here`; `top` replaces sections of it."""
     content = {
         "current-context": "here",
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],

@@ -17,7 +17,7 @@ SLOT = cards.slot("2")
 
 
 def card(bus=2, **changes):
-    """A disk in slot 2 whose address has that bus."""
+    """Return a disk in the slot with the number of its bus."""
     fields = {
         "vendor": 0x144D,
         "device": 0xA824,
@@ -93,7 +93,7 @@ def moment(seconds):
 
 
 def brief(planned):
-    """An action as its name, with what distinguishes it."""
+    """Return each action as its name with a detail that distinguishes it."""
     parts = ("reason", "at", "slot", "card")
     details = [
         next((getattr(action, part) for part in parts if hasattr(action, part)), None) for action in planned

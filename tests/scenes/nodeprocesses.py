@@ -50,7 +50,7 @@ class Instance:
             await self.process.wait()
 
     def messages(self):
-        """The messages of its log."""
+        """Return the messages in the log."""
         return [json.loads(line)["message"] for line in self.log.read_text().splitlines() if line[:1] == "{"]
 
     @contextlib.asynccontextmanager
@@ -75,7 +75,7 @@ class Instance:
 
 @contextlib.asynccontextmanager
 async def running(folder, *uids):
-    """`async with`: a node with so many daemons, all of them listening."""
+    """Run a node with a daemon for each of `uids`; yield them once all daemons listen."""
     async with nodes.cluster(folder) as node:
         instances = [Instance(folder, uid) for uid in uids]
         try:

@@ -76,7 +76,7 @@ class Node(clusters.Cluster):
         return await self.api.read(kinds.ATTACHMENT, NAME, into=dict)
 
     async def conditions(self):
-        """The conditions of the attachment by their type."""
+        """Return the attachment's conditions by type."""
         return {
             condition["type"]: condition
             for condition in (await self.attachment()).get("status", {}).get("conditions", ())
@@ -105,7 +105,7 @@ class Node(clusters.Cluster):
 
 @contextlib.asynccontextmanager
 async def cluster(folder, made=Node, version=deployment.MODERN, **options):
-    """`async with`: a node without a daemon, with the files deployed; `options` are those of the API server double."""
+    """Yield a node without a daemon, with our files deployed; `options` are for the API server double."""
     tree = sysfs.SysfsTree.create(folder / "sys", uevent_socket=folder / "uevents")
     async with apiserver.serving(**options) as server, tree.reacting():
         server.kubeconfig(folder / "admin", "admin")
@@ -117,7 +117,7 @@ async def cluster(folder, made=Node, version=deployment.MODERN, **options):
 
 @contextlib.asynccontextmanager
 async def serving(folder, made=Node, *, profile="1.36", version=deployment.MODERN, **changes):
-    """`async with`: a node with its running daemon; `changes` are settings of the daemon."""
+    """Yield a node with its running daemon; `changes` are settings of the daemon."""
     async with cluster(folder, made, version, profile=profile) as node:
         fields = {
             "node_name": NODE,

@@ -99,7 +99,7 @@ def make_fabric_state(*devices, ours=(), probation=HOUR, **changes):
 
 
 def device(device_id, enclosure="e", **changes):
-    """A GPU as the fabric manager lists it."""
+    """Return a GPU as the fabric manager lists it."""
     gpu = contract.DeviceClass.GPU
     return contract.Device(id=device_id, device_class=gpu, enclosure=enclosure, **changes)
 
@@ -114,7 +114,7 @@ def make_stored_slice(action, number=0):
 
 
 def carried_out(before, actions):
-    """The slices after each of the writes of a plan."""
+    """Yield the slices after each write of a plan."""
     state = {published_slice.metadata.name: published_slice for published_slice in before}
     for number, action in enumerate(actions):
         if isinstance(action, pool_writes.Delete):

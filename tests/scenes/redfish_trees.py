@@ -50,7 +50,7 @@ class Tree:
         yield set
 
     def forget_unread(self, uris):
-        """All can be read."""
+        """Do nothing, as everything can be read."""
 
     async def newest(self, uri, most):
         return (await self.members(uri))[-most:]

@@ -16,7 +16,7 @@ class Listener:
     """Ignores all changes."""
 
     def ignore(self, *_):
-        """Not asked for here."""
+        """Ignore the call."""
 
     device_changed = hosts_changed = operation_changed = turn_came = ignore
     troubles_changed = connection_changed = ignore
@@ -35,7 +35,7 @@ class Manager:
         self.events, self.listed = asyncio.Queue(), []
 
     def validate(self, config):
-        """Any configuration will do."""
+        """Accept any configuration."""
 
     async def connect(self, config):
         return self
@@ -61,12 +61,14 @@ class Manager:
             yield await self.events.get()
 
     async def close(self):
-        """There is nothing to release."""
+        """Do nothing, as there is nothing to release."""
 
 
 @contextlib.asynccontextmanager
 async def running(manager, listener=None, *, held=None, seconds=1, fabric=FABRIC):
-    """`async with`: a session with the manager, so many seconds of virtual time after its begin; `held` is what the cluster holds."""
+    """Run a session with the manager; yield it after so many seconds of virtual time.
+
+    `held` is what the cluster holds."""
     opened = session.Session(fabric, listener or Listener(), lambda name: manager)
     if held is not None:
         opened.update_holdings(held)

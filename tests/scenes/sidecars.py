@@ -97,7 +97,7 @@ class Sidecar(pb_grpc.IdentityServicer, pb_grpc.FabricManagerServicer):
 
 @contextlib.asynccontextmanager
 async def serving(endpoint, mode=""):
-    """`async with`: the sidecar, served at the endpoint."""
+    """Serve the sidecar at the endpoint."""
     plugin = Sidecar(mode)
     server = grpc.aio.server(options=(("grpc.max_send_message_length", -1),))
     pb_grpc.add_IdentityServicer_to_server(plugin, server)

@@ -42,7 +42,7 @@ class Place:
         self.restart()
 
     def card(self):
-        """As a node finds its device: by what it is, and not at all once the driver that tells its serial is gone."""
+        """Return the card as a node finds it; None if neither a driver nor a serial number identifies it."""
         functions = reader.read(self.tree.root).functions
         address = self.tree.address(SLOT)
         own = tuple(
@@ -73,7 +73,7 @@ class Place:
                 await asyncio.sleep(outcome.seconds)
 
     def functions(self):
-        """What of the card is left: the port above it stays."""
+        """Return the addresses of the card's remaining functions; the port above the card stays."""
         return [
             function.address
             for function in reader.read(self.tree.root).functions

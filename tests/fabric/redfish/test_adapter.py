@@ -10,7 +10,7 @@ TASK = f"{places.TASKS}/1"
 
 @pytest.fixture
 async def slow(redfish_lab):
-    """A service of which the next change is a task that does not end by itself."""
+    """Serve a service whose next change is a task that does not end by itself."""
     service = await redfish_lab.serve()
     service.faults.add(Fault(kind=FaultKind.SLOW_TASK))
     return service

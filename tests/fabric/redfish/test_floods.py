@@ -62,7 +62,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def connected(service, **limits):
-    """`async with`: an adapter of the service."""
+    """Yield an adapter of the service."""
     runner = web.ServerRunner(web.Server(service.handle), shutdown_timeout=0.1)
     await runner.setup()
     try:

@@ -334,7 +334,7 @@ class Walk:
 @pytest.mark.timeout(max(300, STEPS))
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_no_walk_connects_a_device_twice_or_leaves_one_connected(form, impatient):
-    """In virtual time: a busy machine takes the same steps, and as many of them succeed.
+    """Walks run in virtual time, so that a busy machine takes the same steps and as many of them succeed.
 
     The adapter is right to refuse most steps: they meet accidents, devices in use, and with quirks such as `html-member` devices
     in doubt.

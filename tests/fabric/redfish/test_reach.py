@@ -14,7 +14,7 @@ def zone(*names):
 
 
 async def test_a_block_in_no_zone_of_a_host_is_named_and_refused():
-    """The zones are linked by the blocks alone, as in the DMTF's mockup of composability."""
+    """Only the blocks link to the zones, as in the DMTF's mockup of composability."""
     made = redfish_servers.Service()
     compute = {"ResourceBlockType": ["Compute"]}
     made.put_blocks(

@@ -126,7 +126,7 @@ async def test_a_service_that_loses_others_once_has_them_back():
 
 
 async def test_a_change_of_another_client_after_the_loss_is_not_undone():
-    """The restoring carries the ETag that was read after the loss."""
+    """The adapter restores the zone with the ETag that it read after the loss."""
     made = rack("d2", "d3")
     made.tree[ZONE]["@odata.etag"] = '"1"'
     reads = []

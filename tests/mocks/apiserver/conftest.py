@@ -107,7 +107,7 @@ async def start() -> AsyncIterator[Callable[..., Any]]:
 
 @pytest.fixture
 async def api(start: Callable[..., Any]) -> Client:
-    """The administrator of a default server."""
+    """Return a client of a default server, as its administrator."""
     client: Client = await start()
     return client
 
@@ -123,7 +123,7 @@ def make_config_map() -> Callable[..., Json]:
 
 @pytest.fixture
 def definition() -> Json:
-    """A CustomResourceDefinition with the features that ours use."""
+    """Return a CustomResourceDefinition with the features that ours use."""
     condition = {
         "type": "object",
         "required": ["type"],
@@ -186,7 +186,7 @@ def definition() -> Json:
 
 @pytest.fixture
 def make_slice() -> Callable[..., Json]:
-    """A valid ResourceSlice, with some of its spec replaced."""
+    """Return a function that builds a valid ResourceSlice, with some fields of its spec replaced."""
 
     def build(**spec: Any) -> Json:
         base = {
@@ -207,7 +207,7 @@ def make_slice() -> Callable[..., Json]:
 
 @pytest.fixture
 def make_allocation() -> Callable[..., Json]:
-    """An allocation of devices on one node."""
+    """Return a function that builds an allocation of devices on one node."""
 
     def build(*devices: str, node: str = "node-a") -> Json:
         results = [
@@ -229,7 +229,7 @@ def make_allocation() -> Callable[..., Json]:
 
 @pytest.fixture
 def make_device_status() -> Callable[..., Json]:
-    """An applied claim status with one condition on one device."""
+    """Return a function that builds an applied claim status with one condition of one device."""
 
     def build(kind: str, *, device: str = "slot-1", status: str = "True", **metadata: str) -> Json:
         condition = {

@@ -215,7 +215,7 @@ def test_each_profile_knows_the_fields_of_its_release() -> None:
 
 
 def test_the_table_agrees_with_the_python_client() -> None:
-    """The table was made from it; a new client that knows other fields shows here."""
+    """The table was made from the client; a new client with other fields fails this test."""
     models = pytest.importorskip("kubernetes.client.models")
     table = typetable.table(profiles.profile("1.37"))
     for model in ("V1ResourceSliceSpec", "V1Device", "V1DeviceTaint", "V1ResourceClaimStatus", "V1LeaseSpec"):

@@ -30,7 +30,7 @@ def names(listed: list[dict[str, Any]]) -> list[str]:
 
 @asynccontextmanager
 async def watching(api: Any, **query: Any):
-    """A watch from now on."""
+    """Open a watch that begins now."""
     version = (await api.get(MAPS)).version
     async with api.watch(MAPS, resourceVersion=version, **query) as stream:
         yield stream

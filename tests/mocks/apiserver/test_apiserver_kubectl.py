@@ -55,7 +55,7 @@ async def server() -> AsyncIterator[apiserver.ApiServer]:
 
 @pytest.fixture
 async def kubectl(server: apiserver.ApiServer, tmp_path: Path) -> Kubectl:
-    """The administrator's kubectl, with our definitions applied."""
+    """Return the administrator's kubectl, with our definitions applied."""
     tool = Kubectl(server.kubeconfig(tmp_path / "admin.kubeconfig"))
     await tool("apply", "-f", str(DEPLOY / "drawbar" / "definitions"))
     await tool("wait", "--for=condition=established", "crd", "--all", "--timeout=10s")
@@ -63,7 +63,7 @@ async def kubectl(server: apiserver.ApiServer, tmp_path: Path) -> Kubectl:
 
 
 def attachment(name: str = "a1.a1") -> dict[str, Any]:
-    """A DeviceAttachment that our definition admits."""
+    """Return a DeviceAttachment that our definition accepts."""
     definition = yaml.safe_load((DEPLOY / "drawbar" / "definitions" / "deviceattachments.yaml").read_text())
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return {

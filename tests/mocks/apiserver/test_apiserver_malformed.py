@@ -22,7 +22,7 @@ BIG = 3 * 1024 * 1024
 
 
 async def exchange(server: apiserver.ApiServer, raw: bytes, *, close: bool = True) -> bytes:
-    """Everything that the server answers to some bytes, until it closes the connection."""
+    """Send some bytes; return everything that the server answers until it closes the connection."""
     port = int(server.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -38,7 +38,7 @@ async def exchange(server: apiserver.ApiServer, raw: bytes, *, close: bool = Tru
 
 
 def head(server: apiserver.ApiServer, method: str, path: str, *lines: str) -> bytes:
-    """The head of a request of the administrator."""
+    """Return the head of a request by the administrator."""
     fixed = ("Host: localhost", f"Authorization: Bearer {server.token_for()}", "Connection: close")
     return "\r\n".join([f"{method} {path} HTTP/1.1", *fixed, *lines, "", ""]).encode("latin-1")
 
@@ -50,7 +50,7 @@ def code_of(answer: bytes) -> int:
 
 
 def status_of(answer: bytes) -> dict[str, Any]:
-    """The Status object in an answer, which must fit its HTTP status."""
+    """Return the Status object in an answer; assert that it fits the HTTP status."""
     status = json.loads(answer.partition(b"\r\n\r\n")[2])
     assert (status["kind"], status["apiVersion"], status["status"]) == ("Status", "v1", "Failure")
     assert status["code"] == code_of(answer)

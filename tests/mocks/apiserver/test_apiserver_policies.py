@@ -52,7 +52,7 @@ def policy(**spec: Any) -> dict[str, Any]:
 
 
 def of_maps(validation: dict[str, Any], **rule: Any) -> dict[str, Any]:
-    """A policy of one validation for writes of config maps, or for what the rule names instead."""
+    """Return a policy with one validation for writes of config maps, or for what the rule names instead."""
     whole = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
     constraints = {"resourceRules": [whole | rule]}
     return policy(matchConstraints=constraints, matchConditions=[], variables=[], validations=[validation])
@@ -69,7 +69,7 @@ async def enforce(api: Any, body: dict[str, Any], *actions: str, **binding: Any)
 
 @pytest.fixture
 async def node(api: Any) -> Any:
-    """The node daemon of node-a, which may write slices."""
+    """Return a client of node-a's daemon, which may write slices."""
     await api.allow("drawbar:node", {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})
     return api.acting_as("drawbar:node", node="node-a")
 

@@ -229,7 +229,7 @@ def loaded_names(path: Any) -> list[str]:
 
 @asynccontextmanager
 async def process(tmp_path: Any, *options: str):
-    """`drawbar mock apiserver`, and what its ready line says."""
+    """Run `drawbar mock apiserver`; yield the process and the content of its ready line."""
     arguments = ("mock", "apiserver", "--kubeconfig-dir", str(tmp_path / "kube"), "--plain-http", *options)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "drawbar.driver.main", *arguments, stdout=asyncio.subprocess.PIPE

@@ -64,7 +64,7 @@ class Cluster(clusters.Cluster):
         return {item["metadata"]["name"]: item for item in await self.list(kind)}
 
     async def event(self, pod, words):
-        """Waits for a report of the scheduler about the pod."""
+        """Wait for an Event of the scheduler about the pod."""
         await self.until(
             kinds.EVENT,
             lambda items: any(
@@ -93,7 +93,7 @@ class Cluster(clusters.Cluster):
         await self.patch(self.dialect.context, pod, {"status": {"resourceClaims": answers}}, "status")
 
     async def allocate(self, claim, node, *pods):
-        """Finalizer first, then allocation and reservation in one write."""
+        """Add the finalizer first, then the allocation and the reservation in one write."""
         stored = (await self.all(self.dialect.claim))[claim]
         finalizers = {"finalizers": [FINALIZER], "resourceVersion": stored["metadata"]["resourceVersion"]}
         stored = await self.patch(self.dialect.claim, claim, {"metadata": finalizers})
@@ -227,7 +227,7 @@ def profile(request):
 
 @pytest.fixture
 async def idle(tmp_path, profile):
-    """A cluster with classes, in which no controller runs yet."""
+    """Run a cluster with classes and without a controller."""
     async with clusters.serving(tmp_path, Cluster, profile=profile) as made:
         await made.device_class()
         yield made
@@ -245,12 +245,12 @@ def controlling(idle):
 
 @pytest.fixture
 async def cluster(idle, scheduling):
-    """A cluster with a scheduler at work."""
+    """Run a cluster with a scheduler."""
     async with scheduling():
         yield idle
 
 
 @pytest.fixture
 def driving(idle):
-    """A resource driver at work, for as long as the block lasts: `driving(devices, nodes)`."""
+    """Return a function: `driving(devices, nodes)` runs a resource driver until its block ends."""
     return lambda devices, nodes: _working(ResourceDriver(idle, devices, nodes))

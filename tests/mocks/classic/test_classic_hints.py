@@ -64,7 +64,7 @@ def test_a_change_of_a_claim_wakes_its_pods_or_not(old, new, wakes):
 
 @pytest.fixture
 def run():
-    """Runs a coroutine function with a backlog, and gives the virtual seconds that it took besides."""
+    """Return a function that runs `work` with a backlog and returns its result and the virtual time."""
 
     def run(work, **times):
         with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:

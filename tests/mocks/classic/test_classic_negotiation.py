@@ -183,7 +183,7 @@ async def test_a_restarted_scheduler_takes_a_negotiation_up_where_it_stands(idle
 
 @pytest.fixture
 def late(cluster):
-    """The scheduler's first context is there at once, and the scheduler receives it later."""
+    """Delay the answer to the scheduler's first context; the server stores the context at once."""
     effect = faults.Latency(seconds=0.3, after=True)
     select = faults.Selection(verb="create", resource="podschedulingcontexts")
     cluster.server.faults.add(faults.Fault(select=select, when=faults.Occasions(times=1), effect=effect))

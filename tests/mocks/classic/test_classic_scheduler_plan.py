@@ -35,7 +35,7 @@ OURS = {"resource": "pods", "name": "p", "uid": "uid-of-p"}
 
 
 def _claim(dialect, name="c1", *, nodes=(), reserved=(), allocated=None, **status):
-    """A claim of one class; allocated for `nodes` where there are any."""
+    """Return a claim of one class, allocated for `nodes` if there are any."""
     allocated = bool(nodes) if allocated is None else allocated
     if dialect is dialects.V1ALPHA2:
         spec = {"resourceClassName": "any", "allocationMode": status.pop("mode", "WaitForFirstConsumer")}

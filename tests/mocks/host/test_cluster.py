@@ -24,7 +24,7 @@ LABEL = "drawbar.dev/simulation"
 
 @pytest.fixture
 def folder(monkeypatch):
-    """Where clusters make their directories; shorter than tmp_path, for the sockets in it."""
+    """Make clusters create their directories in a path shorter than tmp_path, for the sockets in them."""
     path = Path(tempfile.mkdtemp(prefix="d"))
     monkeypatch.setattr(tempfile, "tempdir", str(path))
     yield path
@@ -33,7 +33,7 @@ def folder(monkeypatch):
 
 @contextlib.asynccontextmanager
 async def program(log, *words):
-    """A process of ours with its log; ended in order with the block."""
+    """Run one of our programs with its log; terminate it at the end of the block."""
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "drawbar.driver.main", *map(str, words)),

@@ -54,7 +54,7 @@ class World(clusters.Cluster):
         self.directory = directory
 
     def plugin(self, *answers, name="1", health=None, folder="", listening=True, **options):
-        """`async with`: a plugin that answers so."""
+        """Run a plugin that gives these answers until the block ends."""
         made = plugins.Plugin(*answers, **options)
         return plugins.running(made, self.directory, name, health=health, folder=folder, listening=listening)
 
@@ -77,7 +77,7 @@ class World(clusters.Cluster):
             yield kubelets["node-a"]
 
     async def drivers(self, node, *expected):
-        """Returns once exactly these drivers are registered."""
+        """Wait until exactly these drivers are registered."""
         await self.plugins_until(node, lambda: node.plugins.drivers() == list(expected))
 
     async def wait_until_connected(self, node, *endpoints):
@@ -96,7 +96,7 @@ class World(clusters.Cluster):
                 await node.wait_for_sync()
 
     async def pod(self, name, *claims, reserve=True, containers=None, **spec):
-        """A pod as the scheduler leaves it: bound, with all its claims made, allocated and reserved."""
+        """Create a pod as the scheduler leaves it: bound, with all its claims allocated and reserved."""
         used = [{"name": claim} for claim in claims]
         container = {"name": "main", "image": "none", "resources": {"claims": used}}
         pod = await self.create(
@@ -120,7 +120,7 @@ class World(clusters.Cluster):
         return pod
 
     async def claim(self, name):
-        """An allocated claim with the requests `one` and `two`."""
+        """Create an allocated claim with the requests `one` and `two`."""
         requests = [{"name": request, "exactly": {"deviceClassName": "any"}} for request in ("one", "two")]
         await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         result = {"driver": plugins.DRIVER, "pool": "chassis-1"}
@@ -161,7 +161,7 @@ class World(clusters.Cluster):
         (self.directory / "cdi" / "claim.json").write_text(json.dumps(content))
 
     def state(self):
-        """What is in `dra_manager_state`."""
+        """Return the content of `dra_manager_state`."""
         return json.loads(json.loads((self.directory / "dra_manager_state").read_text())["Data"])["Entries"]
 
 
@@ -190,6 +190,6 @@ async def world(tmp_path):
 
 @pytest.fixture
 async def classic_world(tmp_path):
-    """The same beside an API server of 1.30, whose claims are allocated by handles."""
+    """Yield a world with an API server of 1.30, whose claims are allocated by handles."""
     async with _world(tmp_path, "1.30-classic") as made:
         yield made

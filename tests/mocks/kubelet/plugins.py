@@ -119,7 +119,7 @@ class Plugin(
             return await self.entered.get()
 
     async def next_call(self):
-        """The next call that was answered."""
+        """Wait for the next call that was answered, and return it."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self.called.get()
 
@@ -142,7 +142,7 @@ class HealthService(health_pb2_grpc.DRAResourceHealthServicer, alpha_pb2_grpc.DR
         self.refusals = 0
 
     def say(self, **devices):
-        """`name=status` or `name=(status, timeout, message)`: one complete list."""
+        """Send one complete list of devices, each as `name=status` or `name=(status, timeout, message)`."""
         for stream in self.streams:
             stream.put_nowait(devices)
 
@@ -166,7 +166,7 @@ class HealthService(health_pb2_grpc.DRAResourceHealthServicer, alpha_pb2_grpc.DR
             self.streams.remove(stream)
 
     async def open(self):
-        """The package of the next stream's service."""
+        """Wait for the next stream; return the package of its service."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await self.opened.get()
 
@@ -184,7 +184,7 @@ def _report(messages, name, reported):
 
 @asynccontextmanager
 async def running(plugin, directory, name="1", *, health=None, folder="", listening=True):
-    """The plugin with its service socket first and its registration socket second."""
+    """Run the plugin: open its service socket first and its registration socket second."""
     service, registrar = grpc.aio.server(), grpc.aio.server()
     api_pb2_grpc.add_DRAPluginServicer_to_server(plugin, service)
     beta_pb2_grpc.add_DRAPluginServicer_to_server(plugin, service)
