@@ -158,7 +158,7 @@ async def _write(api: Api, number: int, held: Json, took: list[float]) -> None:
 
 @asynccontextmanager
 async def watchers(api: Api, count: int) -> AsyncIterator[Callable[[], Any]]:
-    """Open watches on all claims; yields what ends them and gives the latencies in milliseconds."""
+    """Open watches on all claims; yield a function to end them that returns the latencies in ms."""
     version = json.loads(await api.send("GET", world.CLAIMS_PATH, None, limit="1"))["metadata"][
         "resourceVersion"
     ]

@@ -66,7 +66,7 @@ class Load:
     def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """Report the release once, and take back what is free again."""
+        """Queue a deleted attachment for its release once; count a finished one and free its device."""
         if new is None:
             assert old is not None
             self.finished += 1

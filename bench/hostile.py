@@ -32,7 +32,7 @@ START_SECONDS = 120.0
 
 
 def make_escapes() -> Json:
-    """Return selectors of `<` alone, each of which is six bytes in every answer: 8.4 MB in all."""
+    """Return selectors of `<`, which takes six bytes in every answer: 8.4 MB in all."""
     requests, selectors = 5, 32
     expression = f'"{"<" * (STORED_BYTES // requests // selectors)}" != ""'
     way = {"deviceClassName": "any", "selectors": [{"cel": {"expression": expression}}] * selectors}
@@ -44,7 +44,7 @@ def make_escapes() -> Json:
 
 
 def make_labels() -> Json:
-    """Return labels with short names, each of which takes a hundred bytes in a program."""
+    """Return labels with short names; each takes a hundred bytes in a program."""
     return {"metadata": {"labels": {f"l{number}": "" for number in range(STORED_BYTES // 12)}}, "spec": {}}
 
 
@@ -92,7 +92,7 @@ async def controller(folder: Path) -> AsyncIterator[int]:
 
 
 async def quiet(pid: int) -> None:
-    """Return once the process has computed next to nothing for a while."""
+    """Wait until the process uses almost no processor time."""
     used = -1.0
     while True:
         now = report.processor_seconds(pid)

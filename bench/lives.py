@@ -55,7 +55,7 @@ class Life:
     def attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        """Report that a device is visible, or released, once each."""
+        """Queue a report of a device as visible and as released, once each."""
         attachment = new or old
         assert attachment is not None
         if new is None:

@@ -154,7 +154,7 @@ async def daemon(folder: Path, cdi: Path) -> AsyncIterator[str]:
 
 
 async def time_call(call: Any, request: Any) -> tuple[float, Any]:
-    """Return the duration of a call in milliseconds, and its answer, in which every claim must be well."""
+    """Return the duration of a call in milliseconds, and its answer; exit if a claim failed."""
     began = time.perf_counter()
     answer = await call(request, timeout=45)
     took = (time.perf_counter() - began) * 1e3

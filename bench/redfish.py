@@ -133,7 +133,7 @@ async def measure_listing(folder: Path, method: str, *, expand: bool, rounds: in
 
 
 async def measure_watch(folder: Path, *, events: bool, rounds: int) -> list[report.Measure]:
-    """Measure how long it takes until a watch shows what another client connected."""
+    """Measure how long a watch takes to show another client's connection."""
     took = []
     async with (
         emulator(folder, build_config("zones", expand=True, events=events)) as url,
@@ -170,7 +170,7 @@ def _shows(change: contract.WatchEvent, device_id: str) -> bool:
 
 
 async def memory(folder: Path) -> list[report.Measure]:
-    """Measure what a Fabric of this size adds to the controller's memory."""
+    """Measure how much memory a Fabric of this size adds to the controller."""
     kubeconfig, log = folder / "drawbar-controller.kubeconfig", folder / "log"
     async with (
         emulator(folder, build_config("zones", expand=True, events=True) | {"username": ""}) as url,

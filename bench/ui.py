@@ -112,7 +112,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
 
 
 async def watch(api: apiserver.Api, url: str, mark: str, shown: str) -> tuple[float, list[float]]:
-    """Return the seconds until a view is drawn, and those of each change, sorted."""
+    """Return the seconds until a view is drawn, and the sorted seconds of its changes."""
     async with browser.opened(url, width=2200) as tab:
         entries = f"performance.getEntriesByName('{mark}')"
         await tab.until(f"{entries}.length")

@@ -63,7 +63,7 @@ def pytest_xdist_auto_num_workers(config):
 
 @pytest.fixture(autouse=True)
 def _logging_as_before():
-    """Undo what a command did to logging that ran in this process, which is its own elsewhere."""
+    """Restore logging after a command that ran in this process, not in one of its own."""
     root = logging.getLogger()
     level, handlers = root.level, tuple(root.handlers)
     yield

@@ -154,7 +154,7 @@ def table(counts: Mapping[str, int], width: int) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write what was not tested, and how to have it tested."""
+    """Write the list of skipped checks, and how to run them."""
     counts = collections.Counter(config.stash.get(_COUNTS, {}))
     counts.update(reasons(terminalreporter.stats.get("skipped", ())))
     if not counts:

@@ -86,7 +86,7 @@ def device_status(driver: str, pool: str, name: str, *conditions: Json, **fields
 
 
 def pod_spec(*claims: str, node: str | None = None, **fields: Any) -> Json:
-    """Return a pod that only a fake node of ours can have, with claims by name; it goes at once when it is deleted."""
+    """Return a pod for a fake node only, with claims by name; a delete removes it at once."""
     return {
         "containers": [{"name": "main", "image": "registry.invalid/contract:none"}],
         "serviceAccountName": "pods",

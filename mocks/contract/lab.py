@@ -43,7 +43,7 @@ class Lab:
         return await self.world.make("resourceslices", spec={k: v for k, v in whole.items() if v is not None})
 
     async def claim(self, name: str = "", *, requests: list[Json] | None = None, **devices: Any) -> str:
-        """Create a claim for one device, or for what is given, and return its name."""
+        """Create a claim for one device, or with the given requests; return its name."""
         wanted = [bodies.request("one", self.device_class)] if requests is None else requests
         made = await self.world.make(
             "resourceclaims", name, spec={"devices": {"requests": wanted, **devices}}
@@ -82,7 +82,7 @@ class Lab:
         return str(refusal(pending))
 
     async def quiet(self, plural: str, name: str, changed: Callable[[Json], Any]) -> None:
-        """Watch for some of the scheduler's polls, in which something must not happen."""
+        """Assert that `changed` does not hold of the object during some of the scheduler's polls."""
         try:
             async with asyncio.timeout(QUIET_POLLS * self.world.poll_seconds):
                 stored = await self.world.until(plural, name, changed)

@@ -41,7 +41,7 @@ async def enforced(world):
 
 
 async def post_until_refused(world, metadata, **fields):
-    """Return the refusal of an object, once the policy is in force."""
+    """Post an object until the policy is in force; return the refusal."""
 
     async def attempt():
         return await world.post(

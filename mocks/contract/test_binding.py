@@ -254,7 +254,7 @@ async def test_a_pod_recovers_from_a_timeout(hasty_lab):
     api, path = hasty_lab.world.api, hasty_lab.world.path
 
     async def report_ready():
-        """Report the device of a new allocation as ready; one that was given up before is followed by the next."""
+        """Report the device of a new allocation as ready; return the pod."""
         stored = (await api.get(path("resourceclaims", claim))).body
         if is_allocated(stored) and stored["status"]["allocation"]["allocationTimestamp"] != first:
             ready = state(results(stored)[0], bodies.condition(bodies.ATTACHED))

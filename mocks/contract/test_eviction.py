@@ -37,7 +37,7 @@ class Running:
         )
 
     async def check_not_evicted(self):
-        """Check that the pod stays; call it when another, tainted in the same moment, has been evicted."""
+        """Check that the pod stays, after another pod with a taint of the same moment was evicted."""
         current = (await self.lab.world.api.get(self.lab.world.path("pods", self.pod))).body
         assert not current["metadata"].get("deletionTimestamp")
 

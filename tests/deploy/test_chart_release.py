@@ -15,7 +15,7 @@ AFTER = {"deviceClasses": {"classes": ["gpu", "nic"]}, "controller": {"config": 
 
 
 def list_installed_objects(cluster):
-    """Return the objects that an installation made: all that have its label."""
+    """Return the objects of an installation, found by their label."""
     return {
         (resource.kind, name)
         for resource in cluster.server.registry.catalogue.all()

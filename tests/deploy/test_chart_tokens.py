@@ -36,7 +36,7 @@ def containers(pod):
 
 
 def volumes_with_tokens(pod):
-    """Return by the name of each volume with a token whose token it is."""
+    """Return the account of each volume with a token, by the volume's name."""
     tokens = {}
     for volume in pod.get("volumes", ()):
         for source in volume.get("projected", {}).get("sources", ()):

@@ -95,7 +95,7 @@ def test_what_is_built_without_a_target_has_no_doubles():
 
 @pytest.fixture(scope="session")
 def roots(tmp_path_factory):
-    """Return two roots, which are made at the same time."""
+    """Return two roots that are made at the same time."""
     folder = tmp_path_factory.mktemp("image")
     folders = [folder / "one", folder / "two"]
     with contextlib.ExitStack() as stack:
@@ -116,7 +116,7 @@ def roots(tmp_path_factory):
 
 
 def describe_files(root):
-    """Return by path what a layer of an image would have of it: mode, time and content."""
+    """Return mode, time and content of each file by path, as in a layer of an image."""
     files = {}
     for path in (root, *sorted(root.rglob("*"))):
         status = path.lstat()

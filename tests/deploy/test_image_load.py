@@ -48,7 +48,7 @@ class Desk:
         self.install("kubectl", "".join(f'echo "{node}"\n' for node in nodes))
 
     def load(self, *words):
-        """Return what the script ended with, begun in another folder than the checkout."""
+        """Run the script from another folder than the checkout; return the finished process."""
         return subprocess.run(
             [str(LOAD), *words],
             capture_output=True,

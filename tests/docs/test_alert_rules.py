@@ -145,7 +145,7 @@ def test_a_text_names_only_labels_that_the_alert_will_have(rule, exposed):
 
 
 def grouped_by(expression):
-    """Return the labels of each `by`, which are all that an aggregation keeps."""
+    """Return the labels of each `by`, as an aggregation drops all other labels."""
     return [set(re.split(r"[,\s]+", group)) for group in re.findall(r"\bby\s*\(([^)]*)\)", expression)]
 
 

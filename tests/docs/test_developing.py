@@ -92,7 +92,7 @@ def copy(tmp_path_factory):
 
 
 def run(root, *words):
-    """Run Python on the copy, and return what came of it."""
+    """Run Python on the copy; return the finished process."""
     places = os.pathsep.join(str(root / name) for name in SOURCES)
     environment = os.environ | {"PYTHONPATH": places}
     command = [sys.executable, *(str(word) for word in words)]

@@ -31,7 +31,7 @@ PODS = {document["metadata"]["name"]: document["spec"]["template"] for document 
 
 
 def requests(pod):
-    """Return what the claims of a pod ask for: for each device the classes that it may have."""
+    """Yield for each device of the pod's claims the classes that it may have."""
     for claim in pod["spec"]["resourceClaims"]:
         for request in TEMPLATES[claim["resourceClaimTemplateName"]]["devices"]["requests"]:
             ways = request.get("firstAvailable") or [request["exactly"]]

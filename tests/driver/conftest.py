@@ -75,7 +75,7 @@ class World(clusters.Cluster):
         self.controllers.append(asyncio.Task(daemon.run(options)))
 
     async def controller(self, measured=None, *, around=None, **changes):
-        """Start a controller whose parts a test may look at; return it."""
+        """Start a controller; return it, so that a test may look at its parts."""
         path = str(self.path / "controller")
         options = settings.Settings(**{"kubeconfig": path, "leader_election": False} | changes)
         made = asyncio.get_running_loop().create_future()
@@ -129,7 +129,7 @@ class World(clusters.Cluster):
         namespace="default",
         **result,
     ):
-        """Do what a scheduler does.
+        """Allocate as a scheduler does.
 
         `at` is the timestamp, now unless it is given, and None for none; `by_class` are parameters of the DeviceClass.
         """
@@ -219,7 +219,7 @@ class World(clusters.Cluster):
         )
 
     async def release_attachments(self, *attachments):
-        """Have the nodes report the release of what are the last DeviceAttachments; wait until they are gone."""
+        """Report the release of the last DeviceAttachments as their nodes do; wait until they are gone."""
         for name in attachments:
             await self.node_says(name, "Released")
         await waiting.until(self.attachments, lambda remaining: not remaining)
@@ -312,7 +312,7 @@ SECOND = "gpu.example.com"
 
 
 async def deploy_second(api):
-    """Apply what an administrator applies for a second driver in the cluster, as documented."""
+    """Apply the documented files for a second driver in the cluster."""
     page = (ROOT / "docs" / "controller.md").read_text()
     (command,) = [line for line in page.splitlines() if line.startswith("for file in deploy/manifests/")]
     run = functools.partial(subprocess.run, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)

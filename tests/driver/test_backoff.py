@@ -63,7 +63,7 @@ class Broken(Busy):
 
 
 def call(*failures):
-    """Return a call that fails so often, and what it was called with."""
+    """Return a call that fails with these errors first, and the list of its arguments."""
     left, calls = list(failures), []
 
     async def record_call(*arguments):

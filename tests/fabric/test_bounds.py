@@ -76,7 +76,7 @@ TREE = {
 
 
 def make_endpoint(fill):
-    """Return an endpoint of a device with so much besides."""
+    """Return an endpoint of a device with `fill` as a further property."""
     entity = '{"EntityType":"Processor","EntityRole":"Target"}'
     return f'{{"@odata.id":"{ENDPOINTS}/1","Id":"1","Fill":{fill},"ConnectedEntities":[{entity}]}}'
 

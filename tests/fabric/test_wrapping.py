@@ -71,7 +71,7 @@ class Listed:
         self._asked = asyncio.Event()
 
     async def wait_until_asked(self):
-        """Return once it is asked for another listing."""
+        """Wait until another listing is asked for."""
         await self._asked.wait()
         self._asked.clear()
 
@@ -125,7 +125,7 @@ async def begin():
 
 
 async def test_the_end_of_one_listing_leaves_the_reports_of_another_alone(fabric, begin):
-    """Two listings that nothing was reported in are equal, and still not the same."""
+    """Two listings without reports are equal, but not identical."""
     adapter = Keeping(fabric)
     first, second = await begin(adapter, fabric), await begin(adapter, fabric)
     fabric.listings[1].set()

@@ -433,7 +433,7 @@ users: [{name: u, user: {token: abc, as: x, as-groups: [y], exec: {apiVersion: v
 
 
 def _read_kubeconfig(file: Path) -> None:
-    """Read all of it, and run no program that it names."""
+    """Read the whole kubeconfig, and run no program named in it."""
     with kubeconfig._explaining(str(file)):
         kubeconfig._Login(kubeconfig_files.Files([file]), None, str(file), 1.0)
 

@@ -87,7 +87,7 @@ async def demo(folder, *arguments, environment=None):
 
 
 def list_live_processes(pids):
-    """Return those that still run; a zombie does not."""
+    """Return the processes that still run; a zombie does not."""
     running = []
     for pid in pids:
         try:

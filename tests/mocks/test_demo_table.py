@@ -21,7 +21,7 @@ SEEN = progress.View(
 
 
 def draw_table(monkeypatch, columns, *, stuck=()):
-    """Return what is on the screen after two steps of one of two pods."""
+    """Return the screen after two steps of one of two pods."""
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("COLUMNS", str(columns))

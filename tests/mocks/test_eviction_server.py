@@ -70,7 +70,7 @@ class World(clusters.Cluster):
         )
 
     async def condition(self, name, reason, words=""):
-        """Return the rule's condition once it has this reason and a message that begins with these words."""
+        """Wait until the rule's condition has this reason and its message begins so; return the condition."""
 
         def holds(rules):
             rule = next(stored for stored in rules if stored["metadata"]["name"] == name)

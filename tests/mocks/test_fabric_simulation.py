@@ -41,7 +41,7 @@ async def fabric_with(**changes):
 
 
 async def wait_until_done(fabric, operation):
-    """Return the operation once the watch reports it as done."""
+    """Wait until the watch reports the operation as done; return the operation."""
     async with asyncio.timeout(120), fabric.watch((await fabric.devices()).version) as events:
         async for _ in events:
             current = await fabric.operation(operation_id=operation.id)

@@ -52,7 +52,7 @@ class World(clusters.Cluster):
         await super().pod(name, name)
 
     async def wait_for_allocation(self, name, device):
-        """Return the claim's allocation, once it is this device's."""
+        """Wait until the claim's allocation is this device; return the allocation."""
         claim = await self.wait_for(kinds.CLAIM, name, lambda claim: device_of(claim) == device)
         return claim["status"]["allocation"]
 
@@ -60,7 +60,7 @@ class World(clusters.Cluster):
         return await self.wait_for(kinds.POD, name, lambda pod: pod["spec"].get("nodeName"))
 
     async def wait_for_condition(self, name, words):
-        """Return the pod, once its condition says these words."""
+        """Wait until the pod's condition has these words; return the pod."""
 
         def holds(pod):
             message = find_scheduled_condition(pod).get("message", "")

@@ -24,7 +24,7 @@ def list_locked_packages(name):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Return the folder with what the script makes, in an environment as a new machine has it."""
+    """Return the folder with the script's results, made in the environment of a new machine."""
     folder = tmp_path_factory.mktemp("program")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run(
@@ -39,7 +39,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unpacked(made, tmp_path_factory):
-    """Return the folder with what krew would unpack."""
+    """Return the folder with the files that krew unpacks."""
     folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(made / f"{program.stem()}.tar.gz") as tar:
         tar.extractall(folder, filter="data")

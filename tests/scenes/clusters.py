@@ -48,7 +48,7 @@ class Cluster:
         return (await self.api.list_all(kind, into=dict, namespace=_namespace(kind))).items
 
     async def until(self, kind, holds):
-        """Return what `holds` returns for all objects of the kind, once that is true; called after every change."""
+        """Call `holds` with all objects of the kind after every change until it is true; return its result."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 listing = await self.api.list_all(kind, into=dict, namespace=_namespace(kind))
@@ -62,7 +62,7 @@ class Cluster:
                         break
 
     async def wait_for(self, kind, name, holds=lambda item: True):
-        """Return the object of that name, once it is there and `holds`."""
+        """Wait until the object of that name exists and `holds` is true of it; return the object."""
 
         def list_matches(items):
             return [item for item in items if item["metadata"]["name"] == name and holds(item)]

@@ -38,7 +38,7 @@ class Instance:
             )
 
     async def wait_until_listening(self):
-        """Return once the kubelet can register it, or it has ended."""
+        """Wait until the kubelet can register the daemon; assert that the daemon still runs."""
         await waiting.eventually(
             lambda: self.sockets.registration.exists() or self.process.returncode is not None, 60
         )

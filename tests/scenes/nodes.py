@@ -68,7 +68,7 @@ class Node(clusters.Cluster):
         await self.api.create(kinds.ATTACHMENT, body, into=dict)
 
     async def controller_says(self, **status):
-        """Apply what the controller applies once the fabric has connected the device."""
+        """Apply the controller's fields for a device that the fabric has connected."""
         fields = {"conditions": [scenes.condition("Attached")]}
         await worlds.apply_status(self.api, NAME, "drawbar-controller", **fields | status)
 

@@ -43,7 +43,7 @@ def claim(clock, number, *, node, namespace="team-a", is_ready=True):
 
 
 def row(clock, number, enclosure, device_class, model_name, name, state="Free", **fields):
-    """Return a device of rack-1; one that is not free is on a worker, for a claim."""
+    """Return a device of rack-1; a device in use is on a worker, for a claim."""
     is_used = state != "Free"
     worker = number % (WORKERS - 1) + 1
     node = f"worker-{worker:02}" if is_used else ""

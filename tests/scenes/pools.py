@@ -127,7 +127,7 @@ def carried_out(before, actions):
 
 
 def update_slices(before, *devices, now=NOW, **changes):
-    """Return the slices once the plan for these devices is carried out."""
+    """Return the slices after the plan for these devices."""
     states = list(
         carried_out(
             before, desired.plan(make_fabric_state(*devices, published=before, date=now, **changes), now)
@@ -137,5 +137,5 @@ def update_slices(before, *devices, now=NOW, **changes):
 
 
 def publish_slices(*devices, **changes):
-    """Return the same, where nothing was published before."""
+    """Return the slices after the plan for these devices, with no slices published before."""
     return update_slices((), *devices, **changes)

@@ -32,7 +32,7 @@ class Place:
         self.restart()
 
     def restart(self):
-        """Forget what a daemon remembers."""
+        """Forget the daemon's memory, as in a restart."""
         self.executor = treatment.Executor(self.kernel, limits=self.limits, clock=self.clock)
         self.progress = treatment.Progress()
 

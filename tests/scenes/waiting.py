@@ -20,7 +20,7 @@ async def until(read, holds, seconds=PATIENCE_SECONDS):
 
 
 async def eventually(condition, seconds=PATIENCE_SECONDS):
-    """Return what `condition` returns, once that is true; it may be a coroutine function."""
+    """Wait until `condition`, perhaps a coroutine function, returns a true value; return that value."""
 
     async def read():
         value = condition()

@@ -58,7 +58,7 @@ class Lab(worlds.World):
         return hooks.Settings(hooks=self.path / "hooks", bitstreams=self.path / "bitstreams")
 
     async def until(self, read, holds, seconds=None):
-        """Read until it holds; return what was read then."""
+        """Read until `holds` is true of the result; return the result."""
         return await super().until(read, holds, seconds or self.site.patience_seconds)
 
     async def takes_nothing_back(self):
@@ -276,7 +276,7 @@ class Lab(worlds.World):
         return past
 
     async def changes(self, since):
-        """Count the changes of attachments and claims since that version, of those that there are."""
+        """Count the changes since that version of the present attachments and claims."""
         count = 0
         for kind in (kinds.ATTACHMENT, self.claim_kind):
             if (await self.api.list_all(kind, into=dict)).items:

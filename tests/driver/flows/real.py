@@ -123,7 +123,7 @@ KEPT = Kept()
 
 
 def close():
-    """End what runs."""
+    """Stop the components that were kept running."""
     KEPT.close()
 
 
@@ -176,7 +176,7 @@ class Real:
         )
 
     async def tidy(self, api):
-        """Take away what a test has made: pods first, while our daemons still run to give their devices back."""
+        """Remove the test's objects: pods first, while our daemons still run to release their devices."""
         for kind in (kinds.ADMISSION_BINDING, kinds.ADMISSION_POLICY):
             await discard(api, kind, "no-detach")
         claim, template = (
@@ -261,7 +261,7 @@ async def standing(options, folder):
 
 
 async def sweep(api, path, release):
-    """Take away by force what is left once our daemons are gone."""
+    """Remove by force all leftovers of our daemons, which have ended."""
     for kind, namespace in (
         (kinds.POD, "default"),
         (replace_version(kinds.CLAIM, release), "default"),

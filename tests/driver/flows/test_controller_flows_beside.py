@@ -37,7 +37,7 @@ async def register(cluster, quantity):
 
 
 async def own(cluster):
-    """Return the nodes' own devices by node, and the reasons for those that are left out."""
+    """Return the nodes' own devices by node, and the reasons for the devices left out."""
     listed = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
     ours = [
         (entry, entry["spec"]["nodeName"])

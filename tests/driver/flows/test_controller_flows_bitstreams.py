@@ -21,7 +21,7 @@ OTHER |= {"pciVendor": 0x10EE, "pciDevice": 0x5004}
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Return what answers the kernel's ioctl on all nodes."""
+    """Answer the kernel's ioctl on all nodes by a double; return the double."""
     double = reconfiguration.PortReconfiguration()
     monkeypatch.setattr(kernel, "ioctl", double)
     return double

@@ -41,7 +41,7 @@ def disks(monkeypatch):
 
 
 async def read_release_report(cluster, device):
-    """Return what its node reports of the device's release, as reason and message; None before."""
+    """Return the node's report of the device's release, as reason and message; None before."""
     attachment = (await cluster.attachments()).get(device, {})
     report_text = attachment.get("status", {}).get("conditions", ())
     return next(

@@ -283,7 +283,7 @@ async def members(cluster):
 
 
 async def list_degraded_messages(cluster):
-    """Return what the Fabric's condition reports, if it is True."""
+    """Return the messages in the Fabric's condition if it is True."""
     fabric = await cluster.api.read(kinds.FABRIC, "fab", into=dict)
     return [
         entry["message"]
@@ -293,7 +293,7 @@ async def list_degraded_messages(cluster):
 
 
 async def whole_before_reported(cluster, since):
-    """Check that the claim got each condition once, and after all members had theirs."""
+    """Assert that the claim got each condition once, after all members had it."""
     when = {}
     for version, attachment in await cluster.history(kinds.ATTACHMENT, since):
         for kind in ("Attached", "Visible"):

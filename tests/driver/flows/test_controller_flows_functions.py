@@ -47,7 +47,7 @@ async def make_pod(cluster, name, device_class):
 
 
 def set_links(monkeypatch):
-    """Answer for the driver of the card; return what it is asked to set."""
+    """Replace the card's driver; return the settings that it is asked to set."""
     asked = {}
 
     def set_up(interface, links):

@@ -25,7 +25,7 @@ def make_immediate_policy(*devices, **policy):
 
 
 async def allow(cluster):
-    """Apply what an administrator applies by the page."""
+    """Apply the documents of the page, as an administrator does."""
     text = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
     for document in yaml.safe_load_all(text):
         # Real components are kept from test to test.

@@ -105,7 +105,9 @@ class FirstCardFails(reconfiguration.PortReconfiguration):
 
 @pytest.fixture
 def local_lab(flow_lab):
-    """`async with local_lab() as cluster`: nodes whose last slot is their own. Their cards are clean and out at the end.
+    """Return a context manager: `async with local_lab() as cluster`.
+
+    The last slot of each node is its own. At the end the cards are clean and out.
 
     Real components stay for the next test, which waits until no slice is left.
     """
@@ -130,7 +132,7 @@ async def marks(cluster):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Return what answers the kernel's ioctl on all nodes."""
+    """Answer the kernel's ioctl on all nodes by a double; return the double."""
     double = reconfiguration.PortReconfiguration()
     monkeypatch.setattr(kernel, "ioctl", double)
     return double

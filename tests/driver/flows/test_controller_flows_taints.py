@@ -50,7 +50,7 @@ async def running(cluster, *words):
 
 
 async def wait_for_exit(process):
-    """Return the status and what was printed on stdout and stderr."""
+    """Wait for the process to exit; return its status, stdout and stderr."""
     out, err = (printed.decode() for printed in await process.communicate())
     assert "Traceback" not in err
     return process.returncode, out, err

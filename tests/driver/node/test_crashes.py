@@ -51,7 +51,7 @@ class Cluster(nodes.Node):
 
     @contextlib.asynccontextmanager
     async def daemon(self):
-        """Yield what a daemon has in memory, as it is right after a start."""
+        """Yield the state in memory of a daemon that has just started."""
         arrivals = devices.Devices(self.tree.root)
         await arrivals.read()
         asked = kernel.Kernel(self.tree.root)
@@ -94,7 +94,7 @@ class Cluster(nodes.Node):
         return ended
 
     async def killed_in_each_round(self, holds, at):
-        """Run rounds, each killed at its suspension `at` and with a new daemon; then one that lives."""
+        """Run three rounds with new daemons, each killed at its suspension `at`; then let one daemon live."""
         for _ in range(3):
             async with self.daemon() as context:
                 await self.round(context, at)

@@ -22,7 +22,7 @@ GPU = sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x233
 
 
 def identity(gpu):
-    """Return what a fabric manager shows of a GPU: its UUID."""
+    """Return the identity of a GPU with a UUID, as a fabric manager shows it."""
     number = {"kind": "gpu-uuid", "value": gpu.text(Kind.GPU_UUID), "source": "Processor.UUID"}
     return {"deviceClass": "gpu", "serial": "", "identifiers": [number], "pciID": "10de:2330"}
 
@@ -39,7 +39,7 @@ class Node(nodes.Node):
         )
 
     async def reports(self, kind, status="True", reason=None):
-        """Return the attachment once it has this condition."""
+        """Wait until the attachment has this condition; return the attachment."""
 
         def holds(attachment):
             entry = condition(attachment, kind)

@@ -30,7 +30,7 @@ class Server:
         self.retries = retries.Retries(self.clock, uniform=lambda _, high: high)
 
     def round(self, *pools):
-        """Write what a round writes; return the names of the slices that were tried."""
+        """Run the writes of one round; return the names of the slices that were tried."""
         writes = pool_writes.writes(pools, tuple(self.state.values()))
         self.retries.begin(writes)
         self.tried = []

@@ -44,7 +44,7 @@ USER, PASSWORD = "drawbar", "correct horse"
 
 
 def connection_body(service, name, host_id):
-    """Return what a client sends for a connection of a memory device with a host."""
+    """Return a client's request to connect a memory device to a host."""
     configuration = service.configuration
     host, device = ({"@odata.id": places.endpoint(end)} for end in (host_id, name))
     chunk = {"@odata.id": places.chunk_uri("e1", name, configuration)}

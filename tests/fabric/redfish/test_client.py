@@ -91,7 +91,7 @@ ERROR = {"error": {"message": QUOTED, "@Message.ExtendedInfo": [{"MessageId": QU
     ids=lambda answer: f"{answer[0]} {type(answer[1]).__name__}",
 )
 async def test_nothing_is_quoted_and_nothing_is_told_before_the_service_is_one_of_redfish(script, answer):
-    """Or an endpoint of an attacker would show what services say that only the controller reaches."""
+    """Otherwise the error would show an attacker the answers of services that only the controller reaches."""
     script.set_answers("GET", "/redfish/v1/", answer)
     script.set_answers("GET", f"/{QUOTED}", answer)
     given = contract.Credentials(username="admin", password="correct horse")
@@ -265,7 +265,7 @@ async def test_another_name_of_the_service_stands_for_its_endpoint(script, name)
 
 
 async def test_a_change_that_the_service_does_not_answer_is_reported_as_such(script):
-    """Sunfish closes the connection where an agent of it fails."""
+    """Sunfish closes the connection if an agent of it fails."""
     script.set_answers("DELETE", "/z", (0, {}, {}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="it closed the connection without an answer") as caught:

@@ -88,7 +88,7 @@ CPU = {
     ids=["no type", "another type", "no property, and the CPU in the block", "a system"],
 )
 async def test_a_block_with_a_cpu_or_a_system_is_of_a_host(compute):
-    """A detach of it would take the CPU out of the host."""
+    """A detach of the block would take the CPU out of the host."""
     view = (await _read(compute, CPU, OFFLOAD, GPU, system("s1", "c"), system("s2"))).view()
     assert list(view.devices) == ["OffloadBlock9"]
     assert sorted(view.hosts) == ["s1", "s2"]

@@ -63,7 +63,7 @@ async def test_a_connection_of_another_form_is_shown_and_ended(change):
     ids=["count", "next link"],
 )
 async def test_a_zone_that_shows_a_part_of_its_endpoints_leaves_free_devices_in_doubt(links):
-    """Or the device that it does not show would be offered, and a detach of it would succeed."""
+    """Otherwise the absent device would be offered, and a detach of it would succeed."""
     made = service([["h1", "gpu-1"]])
     made.tree[f"{ZONES}/0"]["Links"] = links
     async with adapting(made) as adapter:

@@ -106,7 +106,7 @@ async def record_transcript(redfish_lab, service, **changes):
 
 
 def shape(seen, hosts):
-    """Return what masks do not change: the names of hosts are masked, and their order is not."""
+    """Return the unmasked part: the hosts' names are masked, and their order is not."""
     numbers = {host.id: number for number, host in enumerate(hosts)}
     return (
         [

@@ -15,7 +15,7 @@ RULE = {"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "reso
 
 @contextlib.asynccontextmanager
 async def serve_limited(tmp_path, *, kind="Node", not_found="Allow", selector=None):
-    """ConfigMaps may not be created while a Node is selected whose label `limit` is their own name."""
+    """Serve a policy that refuses a ConfigMap with the name in the label `limit` of a selected Node."""
     async with apiserver.serving() as server:
         file = server.kubeconfig(tmp_path / "admin", "admin")
         async with client.connecting(config.from_kubeconfig(file)) as api:

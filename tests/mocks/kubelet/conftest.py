@@ -81,7 +81,7 @@ class World(clusters.Cluster):
         await self.plugins_until(node, lambda: node.plugins.drivers() == list(expected))
 
     async def wait_until_connected(self, node, *endpoints):
-        """Return once exactly these endpoints are connected, in that order."""
+        """Wait until exactly these endpoints are connected, in that order."""
         await self.plugins_until(node, lambda: node.plugins.list_connected_endpoints() == list(endpoints))
 
     async def plugins_until(self, node, holds):
@@ -90,7 +90,7 @@ class World(clusters.Cluster):
                 await node.plugins.wait_for_change()
 
     async def wait_for_containers(self, node, pod):
-        """Return once the first container of the pod runs, and so all others."""
+        """Wait until the pod's containers run; the first one shows it for all."""
         async with asyncio.timeout(plugins.DEADLINE_SECONDS):
             while not (self.directory / "pods" / pod["metadata"]["uid"] / "config.json").exists():
                 await node.wait_for_sync()

@@ -41,7 +41,7 @@ def connect(service, device_id, host_id):
 
 
 async def slots(tree, count):
-    """Return the serial numbers of the devices in the tree by slot, once there are so many."""
+    """Wait until the tree has so many devices; return their serial numbers by slot."""
     await waiting.eventually(lambda: len(tree.list_attached_cards()) == count)
     return {slot: device.serial for slot, device in tree.list_attached_cards().items()}
 

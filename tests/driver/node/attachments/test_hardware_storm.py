@@ -51,7 +51,7 @@ def is_nic(device):
 
 
 def _model(device):
-    """Return the PCI device id; those with a UUID are of one model, and so are the NICs."""
+    """Return the PCI device id: one for NICs, one for GPUs with a UUID, and one for each other GPU."""
     return 0x1021 if is_nic(device) else 0x2330 + (device if device > 4 else 0)
 
 

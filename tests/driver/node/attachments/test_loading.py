@@ -174,7 +174,7 @@ GBS_DIGEST = hashlib.sha256(GBS).hexdigest()
 
 @pytest.fixture
 def answers(place, monkeypatch):
-    """Return what answers the kernel's ioctl; the host has a DFL card, and a bitstream for it."""
+    """Answer the ioctl of a host with a DFL card and a bitstream by a double; return the double."""
     monkeypatch.setattr(dfl, "SETTLE_SECONDS", 0)
     tree = SysfsTree.create(place.hooks.parent / "sys", slots=1)
     tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
@@ -315,7 +315,7 @@ def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
 
 
 def make_ended_task(why):
-    """Return a task that has made a device ready, or that says why not."""
+    """Return a task that has made a device ready, or has the reason why not."""
     return types.SimpleNamespace(done=lambda: True, result=lambda: why)
 
 

@@ -89,7 +89,7 @@ SPELLINGS = (str, str.upper, lambda text: f"  {text}   ")
 
 
 def make_piece(chance, number, bus):
-    """Return a card of which each side shows some numbers, well or badly spelt."""
+    """Return a card; the fabric and the host each show some of its numbers, well or badly spelt."""
     model = chance.choice(sorted(MODELS))
     fabric, host = [], []
     for kind in MODELS[model][3]:

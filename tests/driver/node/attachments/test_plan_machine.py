@@ -101,7 +101,7 @@ class Node(stateful.RuleBasedStateMachine):
         ),
     )
     def begin(self, slot, powered, hint, so_far):
-        """Start somewhere in the life of an attachment: what comes late in it would be reached too seldom otherwise."""
+        """Begin somewhere in the life of an attachment, as its late states would be rare otherwise."""
         if so_far == "nothing":
             return
         self.attach(slot, powered, hint)

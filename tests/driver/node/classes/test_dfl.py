@@ -31,7 +31,7 @@ def tree(tmp_path, monkeypatch):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Return what answers the ioctl of the hosts."""
+    """Answer the hosts' ioctl by a double; return the double."""
     double = reconfiguration.PortReconfiguration()
     monkeypatch.setattr(kernel, "ioctl", double)
     return double

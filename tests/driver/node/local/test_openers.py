@@ -16,7 +16,7 @@ INITIAL = "pid:[4026531836]"
 
 
 def node(path):
-    """Return a character device that exists wherever the tests run, under another path."""
+    """Return a character device that exists on every machine, under another path."""
     number = Path("/dev/null" if path == "/dev/dri/renderD128" else "/dev/zero").stat().st_rdev
     return model.DeviceNode(
         path=path, major=os.major(number), minor=os.minor(number), block=False, subsystem="drm"
@@ -36,7 +36,7 @@ FIRST, SECOND = card("0000:3b:00.0", RENDER), card("0000:3c:00.0", OTHER)
 
 @pytest.fixture
 def host(tmp_path):
-    """Return a host that shows its processes, of which none has a device open."""
+    """Return a host that shows its processes; no process has a device open."""
     proc = tmp_path / "proc"
     (proc / "self/ns").mkdir(parents=True)
     (proc / "self/ns/pid").symlink_to(INITIAL)

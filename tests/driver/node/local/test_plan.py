@@ -30,7 +30,7 @@ def make_observation(*offers, **changes):
 
 
 def carried_out(published, actions):
-    """Return what is published after the actions, as an API server would have it."""
+    """Return the published slices after the actions, as an API server would have them."""
     stored = {slice_.metadata.name: slice_ for slice_ in published}
     for action in actions:
         if isinstance(action, pool_writes.Delete):

@@ -109,7 +109,7 @@ class Cluster(clusters.Cluster):
         self.events.append((name, reason, message))
 
     async def more_rounds(self, number):
-        """Return once there were more than so many further rounds."""
+        """Wait for more than so many further rounds."""
         done = self.surveys
 
         async def surveys():

@@ -65,7 +65,7 @@ class Pod:
             )
 
     async def run(self, *words):
-        """Run another `drawbar node` with the same settings; return its exit status and what it printed."""
+        """Run another `drawbar node` with the same settings; return its exit status and its output."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "drawbar.driver.main", "node", *self.words, *words),
             stdout=asyncio.subprocess.PIPE,
@@ -84,7 +84,7 @@ class Pod:
         return int(head.split()[1]), content.decode()
 
     async def read_readiness(self):
-        """Return what /readyz answers; None before any process answers."""
+        """Return the answer of /readyz; None before any process answers."""
         try:
             return json.loads((await self.page("/readyz"))[1])
         except OSError:
@@ -197,7 +197,7 @@ async def test_the_effective_settings_are_shown_without_a_daemon(pod):
 
 @contextlib.asynccontextmanager
 async def hung_prepare(pod, until):
-    """Start a Prepare whose claim the API server never answers for."""
+    """Start a Prepare of a claim for which the API server never answers."""
     asked = pod.server.faults.add(
         faults.Fault(
             effect=faults.Partition(), select=faults.Selection(verb="get", resource="resourceclaims")

@@ -127,7 +127,7 @@ def attachment(
 
 
 def make_full_attachment(device, uid, devices=1, **more):
-    """Return an attachment with all that a Prepare needs."""
+    """Return a complete attachment, ready for a Prepare."""
     return attachment(device, uid, requests=("disk",), devices=devices, **more)
 
 
@@ -309,13 +309,13 @@ class World(clusters.Cluster):
         return self.preparer
 
     async def reboot(self):
-        """Take what a reboot takes, and start."""
+        """Restart the preparer after a reboot, which removes the CDI files."""
         self.forget_cdi()
         return await self.restart_preparer("boot-2")
 
     @contextlib.contextmanager
     def locked(self):
-        """Keep the lock that another instance would have, so that no claim is recorded in the block."""
+        """Hold the lock of another instance, so that no claim is recorded in the block."""
         descriptor = os.open(self.folder / store.LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -45,7 +45,7 @@ SUSPENDS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def attachment(device, uid, address, boot_id):
-    """Return an attachment with all that a Prepare needs."""
+    """Return a complete attachment, ready for a Prepare."""
     at = "2026-01-01T00:00:00Z"
     node = attachments.NodeReport(
         pci_address=address, boot_id=boot_id, claim_uid=uid, allocation_timestamp=at

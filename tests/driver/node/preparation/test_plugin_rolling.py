@@ -70,18 +70,18 @@ class Node:
         return current["metadata"]["uid"]
 
     async def runs(self, name, holds=lambda status: status.get("phase") == "Running"):
-        """Return the pod's status once it is as wanted."""
+        """Wait until the pod's status is as wanted; return the status."""
         pod = await self.world.wait_for(kinds.POD, name, lambda pod: holds(pod["status"]))
         return pod["status"]
 
     async def remove(self, name):
-        """Delete the pod, and return once it is gone."""
+        """Delete the pod, and wait until it is gone."""
         await self.world.api.delete(kinds.POD, name, namespace="default")
         await self.world.wait_until_gone(kinds.POD, name)
 
 
 async def wait_until_connected(agent, *instances):
-    """Return once exactly these are connected, the oldest first."""
+    """Wait until exactly these instances are connected, the oldest first."""
     wanted = [str(where.service) for where in instances]
     async with asyncio.timeout(DEADLINE_SECONDS):
         while agent.plugins.list_connected_endpoints() != wanted:

@@ -31,7 +31,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def world(tmp_path):
-    """Return what is on the node, and the host that it is."""
+    """Return the discovered node, and its host."""
     folder = tmp_path / "sys"
     tree = sysfs.SysfsTree.create(folder)
     for slot, serial in enumerate(dying.SERIALS.values(), start=1):
@@ -42,7 +42,7 @@ def world(tmp_path):
 
 @pytest.fixture
 def kill(tmp_path, world):
-    """Yield `kill(step, scenario, folder)`: what `dying.py` answers, which reads the node of `world` once it runs."""
+    """Yield `kill(step, scenario, folder)`, which returns the answer of `dying.py` for `world`'s node."""
     command = (sys.executable, str(SCRIPT), str(tmp_path / "sys"))
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -77,7 +77,7 @@ async def can_prepare(instance, uid):
 
 
 async def judge(folder, world, boot_id):
-    """Check that a fresh instance makes good whatever is left."""
+    """Assert that a fresh instance recovers from the files left."""
     assert files(folder) <= list_recorded_uids(folder), "a CDI file that no record explains"
     instance, _ = dying.make_preparer(folder, *world, boot_id)
     await instance.restore()

@@ -37,7 +37,7 @@ async def allocate_claim(world, name, results, config):
 
 
 def read_container_edits(world, uid, device="d1"):
-    """Return what a container gets of the device."""
+    """Return the container edits of the device."""
     file = json.loads((world.cdi_dir / f"drawbar.dev-{uid}.json").read_text())
     (entry,) = [entry for entry in file["devices"] if entry["name"] == f"{uid}-{device}"]
     return entry["containerEdits"]

@@ -170,7 +170,7 @@ async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(w
 
 
 async def make_unexplained_claim(world):
-    """Return a claim of which only the CDI file is left here."""
+    """Return a claim that has only its CDI file left here."""
     name = await world.prepare_claim()
     world.lose_record()
     world.attached = []

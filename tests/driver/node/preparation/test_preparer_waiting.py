@@ -29,7 +29,7 @@ async def start_prepares(world, *names):
 
 
 async def make_late_claim(world, waits=None):
-    """Return a claim whose disk is not there, of a daemon that waits for it."""
+    """Return a claim whose disk is absent; the daemon waits for the disk."""
     name = await world.claim()
     await world.unplug("d1")
     await world.restart_preparer(waits=waits or world.LONG)

@@ -50,7 +50,7 @@ def as_found(stored):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Return `await opened()`: a store on the files of the test's folder that takes up what it reads."""
+    """Return `await opened()`, which returns a restored store on the files of the test's folder."""
 
     async def make(decide=as_found):
         made = store.Store(cdifiles.CdiFiles(tmp_path / "cdi", "drawbar.dev"), tmp_path / "plugin")

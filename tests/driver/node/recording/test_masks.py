@@ -32,7 +32,7 @@ def mask_tree(tree):
 
 
 def record_masked(root, tmp_path):
-    """Return what is left of the tree's inventory after masking, and everything that was written."""
+    """Record the tree with masks; return the recorded inventory and the recorded text."""
     folder = tmp_path / "recording"
     asyncio.run(recorder.record(recorder.Settings(folder=folder, sysfs=root, masked=True), asyncio.Event()))
     load_recording(folder, tmp_path / "loaded" / "sys")
@@ -41,7 +41,7 @@ def record_masked(root, tmp_path):
 
 
 def without_names(inventory):
-    """Return a model without all that is masked."""
+    """Return a model without its masked parts."""
     return dataclasses.replace(
         inventory,
         functions=tuple(

@@ -43,7 +43,7 @@ def again(root, tmp_path, **settings):
 
 
 def read(root, **limits):
-    """Return what is read of a tree, and what is left out."""
+    """Return the content of a tree, and the omissions."""
     left_out = tree.Omissions()
     return tree.read(str(root), tree.Limits(**limits), left_out), left_out
 

@@ -235,7 +235,7 @@ class World:
                 raise AssertionError(action)
 
     def assert_invariants(self):
-        """Assert what holds after every prefix of every plan."""
+        """Assert the invariants of every prefix of every plan."""
         assert len(set(self.reset)) == len(self.reset), "each function is reset at most once"
         assert len(set(self.removed)) == len(self.removed), "each function is removed at most once"
         if plan.plan(self.observed) == plan.Finish():

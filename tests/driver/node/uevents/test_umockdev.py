@@ -80,7 +80,7 @@ class Testbed:
 
 
 async def scene():
-    """Put a disk in and take it out; return what was recorded of it, step by step."""
+    """Put a disk in and take it out; return the recorded steps."""
     from drawbar.driver.node import uevents
     from drawbar.driver.node.discovery import devices
 

@@ -309,7 +309,7 @@ def as_seen(regions):
 
 
 def play(regions, step):
-    """Do what a kernel does, and refuse what it refuses."""
+    """Carry out a step as a kernel does; assert that the kernel would not refuse it."""
     match step:
         case region_steps.CreateRegion():
             regions.append(EMPTY)
@@ -350,7 +350,7 @@ def play(regions, step):
 def test_from_whatever_a_crash_left_the_plan_ends_with_one_region_over_all(
     ways, granularity, size, first, second, committed
 ):
-    """Played on a kernel of a few lines, which refuses what the real one refuses."""
+    """A short model of the kernel carries out the plan, and refuses the same steps as the real kernel."""
     positions = (first, second)[:ways] + ("",) * (ways - 2)
     if not size or (first and first == second):
         positions = ("",) * ways
@@ -412,7 +412,7 @@ def member_operations(tree, slot, slots):
 
 
 async def initialise_memory(asked, tree, until, slot, slots, wanted=INTERLEAVED):
-    """Make the member ready; what a mocked kernel, which answers late, refuses meanwhile is tried again, as by the daemon."""
+    """Make the member ready; try again after each refusal of the kernel, as the daemon does."""
 
     async def lack():
         member, card = member_operations(tree, slot, slots)
