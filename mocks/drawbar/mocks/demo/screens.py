@@ -4,6 +4,7 @@ Every form receives the same events; times are seconds since the demo began.
 """
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -199,8 +200,7 @@ def hints(where: stages.Whereabouts) -> list[str]:
     return [
         "Everything keeps running until Ctrl-C. Look at it from a second terminal:",
         "",
-        *_path(Path(sys.executable).parent),
-        f"  export KUBECONFIG={where.kubeconfig}",
+        f"  export {_path(Path(sys.executable).parent)}KUBECONFIG={where.kubeconfig}",
         "  drawbar status",
         "  drawbar explain pod/demo-1",
         "  drawbar ui",
@@ -238,12 +238,17 @@ def _failure(control: Path | None) -> list[str]:
     ]
 
 
-def _path(programs: Path) -> list[str]:
-    """Return the command that makes `drawbar` known to the shell; none if it is known."""
+def _path(programs: Path) -> str:
+    """Return the assignment that makes `drawbar` known to a new shell; empty if it is known there."""
     program = programs / "drawbar"
-    if not program.is_file() or shutil.which("drawbar") == str(program):
-        return []
-    return [f"  export PATH={programs}:$PATH"]
+    folders = os.get_exec_path()
+    if (programs.parent / "pyvenv.cfg").is_file():
+        # An activated virtual environment is on the PATH of one terminal alone.
+        folders = [folder for folder in folders if Path(folder).resolve() != programs.resolve()]
+    found = shutil.which("drawbar", path=os.pathsep.join(folders))
+    if not program.is_file() or (found is not None and program.samefile(found)):
+        return ""
+    return f"PATH={programs}:$PATH "
 
 
 def lines(whole: summary.Summary) -> list[str]:
@@ -256,7 +261,7 @@ def lines(whole: summary.Summary) -> list[str]:
     rows = [f"{times.p50 / summary.MILLISECONDS:6.1f} s  {what}" for times, what in _story(whole)]
     if not rows:
         return textwrap.wrap(first, COLUMNS)
-    return [*textwrap.wrap(first, COLUMNS), "", "Half of the pods took at most:", *rows]
+    return [*textwrap.wrap(first, COLUMNS), "", "Median time of a pod:", *rows]
 
 
 def _story(whole: summary.Summary) -> Iterator[tuple[summary.Percentiles, str]]:
