@@ -64,8 +64,13 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors end with the usage of the verb."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error, the usage and where help is; end with status 2."""
-        sys.stderr.write(f"error: {message}\n{self.format_usage()}{self.prog} --help shows more\n")
+        """Print the error, the usage, the actions if none was named, and where help is; end with status 2."""
+        choices = "".join(
+            f"{action.metavar} is one of: {', '.join(action.choices)}\n"
+            for action in completion.actions(self)
+            if isinstance(action, argparse._SubParsersAction) and message.endswith(f": {action.metavar}")  # noqa: SLF001 - there is no public name
+        )
+        sys.stderr.write(f"error: {message}\n{self.format_usage()}{choices}{self.prog} --help shows more\n")
         self.exit(errors.ExitStatus.USAGE)
 
 

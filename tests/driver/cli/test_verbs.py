@@ -136,6 +136,14 @@ def test_a_wrong_flag_is_wrong_usage(verb, run_verb):
     assert "usage: drawbar" in reported
 
 
+@pytest.mark.parametrize("verb", sorted({words.partition(" ")[0] for words in VERBS if " " in words}))
+def test_a_verb_without_its_action_lists_the_actions(verb, run_verb):
+    status, _, reported = run_verb(verb)
+    assert status == 2
+    actions = [words.partition(" ")[2] for words in VERBS if words.startswith(f"{verb} ")]
+    assert f"ACTION is one of: {', '.join(actions)}\n" in reported
+
+
 @pytest.mark.parametrize("verb", [verb for verb in OF_CLUSTER if verb != "fabric conformance"])
 def test_a_server_without_an_answer_is_not_read(verb, run_verb, tmp_path):
     with socket.socket() as closed:
