@@ -27,6 +27,22 @@ def test_the_whole_cluster_is_a_tree(status_command, cluster):
         assert any(all(word in line for word in words) for line in lines), words
 
 
+def test_the_wide_form_names_host_port_and_slot(status_command, cluster):
+    connection = {"status": {"connection": {"port": "2", "slot": "3"}}}
+    cluster(
+        lambda api: api.patch(
+            kinds.ATTACHMENT,
+            "rack-1.gpu-1",
+            connection,
+            content=client.Patch.MERGE,
+            subresource="status",
+            into=dict,
+        )
+    )
+    out = " ".join(status_command("-o", "wide")[1].replace("│", " ").split())
+    assert "id gpu-1 at host-1, port 2, slot 3" in out
+
+
 def test_documents_hold_the_same_in_json_and_yaml(status_command, cluster):
     document = json.loads(status_command("-o", "json")[1])
     assert yaml.safe_load(status_command("-o", "yaml")[1]) == document

@@ -266,7 +266,8 @@ def _key(device: tree.Device) -> tuple[str, str]:
 def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime, *, wide: bool) -> None:
     about = " ".join(part for part in (device.device_class, device.model, device.serial) if part)
     if wide:
-        place = "/".join(part for part in (device.host, device.port, device.slot) if part)
+        named = (("", device.host), ("port ", device.port), ("slot ", device.slot))
+        place = ", ".join(f"{word}{part}" for word, part in named if part)
         about += "".join(f"  {name} {part}" for name, part in (("id", device.id), ("at", place)) if part)
     line = _line(device.name, device.state, device.since, now, about)
     for taint in device.taints:
