@@ -241,7 +241,7 @@ class Cluster:
         )
         self._do("applying deploy/ and starting the scheduler and the kubelets")
         release = profiles.profile(options.profile)
-        await deployment.apply(self.api, version=release.dynamic_version)
+        await deployment.apply(self.api, policies=True, version=release.dynamic_version)
         admin = ("--kubeconfig", str(where.admin))
         start(
             "scheduler",
