@@ -347,8 +347,10 @@ class Recognition(meta.Struct, frozen=True):
     fingerprint: str = ""
 
     def __str__(self) -> str:
-        sources = " = ".join(source for source in (self.fabric_source, self.node_source) if source)
-        return f"{self.kind} ({sources})" if sources else self.kind
+        if not self.fabric_source and not self.node_source:
+            return self.kind
+        fabric, node = (f" ({source})" if source else "" for source in (self.fabric_source, self.node_source))
+        return f"{self.kind}, the same at the fabric manager{fabric} and on the node{node}"
 
 
 class Baseline(meta.Struct, frozen=True):

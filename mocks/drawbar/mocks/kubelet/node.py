@@ -128,7 +128,7 @@ def _status(node: NodeSpec, boot_id: str, release: str, now: str) -> dict[str, A
             "bootID": boot_id,
             "kernelVersion": "",
             "osImage": "kubelet double",
-            "containerRuntimeVersion": "files://1",
+            "containerRuntimeVersion": "emulated://1",
             "kubeletVersion": f"v{release}.0",
             "kubeProxyVersion": "",
             "operatingSystem": "linux",

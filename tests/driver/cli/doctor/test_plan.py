@@ -465,6 +465,17 @@ def test_an_outage_is_reported_on_a_page():
     assert any("450 more" in finding.subject for finding in reported)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "words"), [("docker://28.1.0", "docker://28.1.0"), ("", "which is empty")]
+)
+def test_an_unknown_container_runtime_is_reported_with_what_is_not_known(runtime, words):
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, nodes=(node(runtime=runtime),)))
+    (message,) = [finding.message for finding in reported if finding.check == "nodes.runtime"]
+    assert message == (
+        f"the container runtime's version, {words}, does not show whether containers get their devices (CDI)"
+    )
+
+
 def test_nodes_with_the_same_trouble_are_one_finding():
     many = tuple(
         node(f"n{number}", kubelet="v1.31.0", runtime="containerd://1.6.0") for number in range(5000)

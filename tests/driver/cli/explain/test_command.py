@@ -144,7 +144,7 @@ UUID_SOURCES = {"fabricSource": "Processor.UUID", "nodeSource": "/proc/driver/nv
 RECOGNISED = {
     "a-number": (
         {"kind": "gpu-uuid", **UUID_SOURCES},
-        "gpu-uuid (Processor.UUID = /proc/driver/nvidia)",
+        "gpu-uuid, the same at the fabric manager (Processor.UUID) and on the node (/proc/driver/nvidia)",
     ),
     "its-arrival": ({"kind": "sole-arrival"}, "sole-arrival"),
 }

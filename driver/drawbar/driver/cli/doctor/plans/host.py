@@ -352,7 +352,7 @@ def _cdi(host: Host) -> Iterator[Finding]:
         yield findings.make_note(
             Check.HOST_CDI,
             SUBJECT,
-            f"{why}; whether it gives CDI devices to containers cannot be seen from here",
+            f"{why}; this does not show whether containers get their devices (CDI)",
             "on the host: drawbar doctor --node --host-root /",
         )
 

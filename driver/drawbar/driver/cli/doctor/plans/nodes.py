@@ -119,7 +119,7 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
         return Severity.ERROR, message, "upgrade CRI-O"
     if name in ("containerd", "cri-o"):
         return Severity.OK, f"{version} has CDI on by default", ""
-    message = f"whether {version or 'its container runtime'} gives CDI devices to containers cannot be seen from here"
+    message = f"the container runtime's version, {version or 'which is empty'}, does not show whether containers get their devices (CDI)"
     return Severity.NOTE, message, f"see the runtime's documentation; {_VERIFY}"
 
 
