@@ -245,3 +245,7 @@ def test_broken_optional_syntax_is_found(text: str) -> None:
 def test_text_without_optional_syntax_is_left_alone() -> None:
     text = "a.b[0] == 'x' // [ comment"
     assert optionals.rewrite_optionals(text) == text
+
+
+def test_an_expression_takes_only_the_variables_that_it_names():
+    assert expressions.evaluate("object.a == 1", {"object": {"a": 1}, "oldObject": object()}) is True
