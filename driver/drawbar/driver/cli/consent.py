@@ -7,7 +7,7 @@ from drawbar.driver import errors
 
 
 class Declined(errors.DrawbarError):
-    """The operator answered no, and nothing was changed."""
+    """The operator did not agree, and nothing was changed."""
 
 
 async def settle(question: str, *, assumed: bool, dry_run: bool) -> bool:
@@ -23,13 +23,12 @@ async def ask(question: str, *, assumed: bool) -> None:
     """Return once the operator has agreed on the terminal, or at once if agreement is assumed.
 
     Raises:
-        UsageError: there is no terminal to ask on.
-        Declined: the answer is no.
+        Declined: the answer is no, or there is no terminal to ask on.
     """
     if assumed:
         return
     if not sys.stdin.isatty():
-        raise errors.UsageError(
+        raise Declined(
             "nothing was changed, because there is no terminal for the question; add --yes to answer it"
         )
     sys.stderr.write(f"{question} [y/N] ")

@@ -93,8 +93,9 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(drawbar_command, 
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         status, _, err = drawbar_command("attach", "gpu-1", "host-1", "--config", grpc_file)
-    assert status == 2
+    assert status == 1
     assert "add --yes" in err
+    assert err.count("\n") == 1
     assert hosts(drawbar_command, grpc_file)["gpu-1"] is None
 
 
@@ -188,8 +189,9 @@ def test_an_attach_by_model_is_asked_first_and_needs_a_model_and_a_host_that_the
         status, _, err = drawbar_command(
             "attach", "--model", "H100", "--host", "host-1", "--config", grpc_file
         )
-    assert status == 2
+    assert status == 1
     assert "add --yes" in err
+    assert err.count("\n") == 1
     assert set(hosts(drawbar_command, grpc_file).values()) == {None}
 
 

@@ -101,8 +101,9 @@ def test_one_device_cannot_come_back_from_the_maintenance_of_all(maintenance_com
 
 def test_without_a_terminal_and_without_yes_nothing_is_changed(maintenance_command, cluster):
     status, _, err = maintenance_command("on", "device/gpu-1")
-    assert status == 2
+    assert status == 1
     assert "add --yes" in err
+    assert err.count("\n") == 1
     assert spec(cluster) == ([], [])
 
 

@@ -25,8 +25,9 @@ def test_the_consequences_are_said_before_anything_is_done(move_command, with_po
         "result": "",
     }
     status, _, err = move_command("train", "--force")
-    assert status == 2
+    assert status == 1
     assert "add --yes" in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [("train",), ("claim/train",), ("pod", "train-0"), ("default/train",)])
