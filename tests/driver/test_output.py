@@ -87,6 +87,15 @@ def test_the_console_keeps_its_own_codes_on_a_terminal(streams, monkeypatch):
     assert b"\x1b[31m?[5mx\x1b[0m" in written
 
 
+def test_without_colours_the_console_draws_no_code_at_all_on_a_terminal(streams, monkeypatch):
+    raw, _ = streams()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with output.guard_output():
+        output.console(width=80).print(text.Text("x", style="bold red link http://a"))
+    assert raw.getvalue() == b"x\n"
+
+
 @given(st.text().filter(lambda content: not any(0xD800 <= ord(letter) < 0xE000 for letter in content)))
 def test_a_json_document_has_every_character_in_ascii(content):
     document = json.dumps({"name": content}, ensure_ascii=False).encode()

@@ -1,6 +1,7 @@
 """The live table, as it stands at the end."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -55,3 +56,10 @@ def test_what_is_stuck_stands_above_and_the_summary_below(monkeypatch):
     lines = draw_table(monkeypatch, 150, stuck=["demo-2 is stuck"])
     assert lines[0] == "demo-2 is stuck"
     assert "0 of 1 pods ran" in lines[-1]
+
+
+def test_without_colours_no_text_has_a_style(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1m" in "".join(draw_table(monkeypatch, 150))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[0-9;]*m", "".join(draw_table(monkeypatch, 150)))

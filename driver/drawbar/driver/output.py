@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich import console as rich_console
@@ -75,7 +75,10 @@ def guard_output() -> Iterator[None]:
 
 
 def console(width: int | None = None) -> "rich_console.Console":
-    """Return a `rich` console on stdout that draws its own codes and cleans everybody's text."""
+    """Return a `rich` console on stdout that draws its own codes and cleans everybody's text.
+
+    With NO_COLOR it draws neither colours nor bold.
+    """
     from rich import console as rich_console
     from rich import segment
 
@@ -100,4 +103,6 @@ def console(width: int | None = None) -> "rich_console.Console":
     # A Stream would remove the console's own codes as well.
     file = sys.stdout.raw if isinstance(sys.stdout, Stream) else sys.stdout
     encoding = file.encoding or "utf-8"
-    return Cleaning(file=file, width=width, highlight=False, markup=False, emoji=False)
+    # With NO_COLOR, rich itself would still draw bold.
+    colours: Literal["auto"] | None = None if rich_console.Console().no_color else "auto"
+    return Cleaning(file=file, width=width, color_system=colours, highlight=False, markup=False, emoji=False)

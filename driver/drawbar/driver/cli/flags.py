@@ -36,7 +36,9 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="namespace of a claim or pod (default: that of the context, else default); of a list: only its claims",
     )
-    group.add_argument("--no-color", action="store_true", help="print without colours, as with NO_COLOR=1")
+    group.add_argument(
+        "--no-color", action="store_true", help="print without colours and bold, as with NO_COLOR=1"
+    )
 
 
 def add_driver(parser: argparse._ActionsContainer) -> None:

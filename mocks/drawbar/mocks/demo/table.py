@@ -42,7 +42,14 @@ class LiveTable:
         self._clock = clock
         self._origin = 0.0
         self._doing = "starting"
-        self._out = console.Console(file=_terminal(), highlight=False, markup=False, emoji=False)
+        self._out = console.Console(
+            file=_terminal(),
+            # With NO_COLOR, rich itself would still draw bold.
+            color_system=None if console.Console().no_color else "auto",
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
         self._spinner = spinner.Spinner("dots")
         self._finished = False
         self._live = live.Live(
