@@ -91,6 +91,67 @@ def test_a_rule_that_selects_no_device_is_refused(taint_command, cluster, words)
     assert "usage:" not in err
 
 
+def add_slice(cluster, driver, pool, device):
+    async def make(api):
+        body = {
+            "apiVersion": kinds.SLICE.api_version,
+            "kind": kinds.SLICE.kind,
+            "metadata": {"name": f"{driver}-more"},
+            "spec": {
+                "driver": driver,
+                "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+                "allNodes": True,
+                "devices": [{"name": device}],
+            },
+        }
+        await api.create(kinds.SLICE, body, into=dict)
+
+    cluster(make)
+
+
+WHOLE = {"driver": "drawbar.dev", "pool": "rack-1/enc-1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "selector"),
+    [
+        (("device/gpu-2",), WHOLE | {"device": "gpu-2"}),
+        (("--device", "gpu-1"), WHOLE | {"device": "gpu-1"}),
+        (("device/rack-1/enc-1/gpu-1",), WHOLE | {"device": "gpu-1"}),
+        (("enclosure/rack-1/enc-1",), WHOLE),
+        (("--pool", "rack-1/enc-1"), WHOLE),
+        (("node/node-1",), {"driver": "gpu.example.com", "pool": "node-1"}),
+        (("--driver-name", "drawbar.dev"), {"driver": "drawbar.dev"}),
+    ],
+)
+def test_a_rule_names_driver_and_pool_of_its_devices(taint_command, cluster, words, selector):
+    assert taint_command("add", "swap", *words, "--yes")[0] == 0
+    (rule,) = rules(cluster)
+    assert rule["spec"]["deviceSelector"] == selector
+    assert taint_command("add", "swap", *words, "--effect", "NoSchedule", "--yes")[0] == 0
+
+
+@pytest.mark.parametrize("verb", [("preview",), ("add", "swap")])
+def test_a_device_of_several_pools_is_refused_with_their_names(taint_command, cluster, verb):
+    add_slice(cluster, "nic.example.com", "node-1", "gpu-1")
+    status, out, err = taint_command(*verb, "device/gpu-1")
+    assert (status, out) == (1, "")
+    assert "give one of device/rack-1/enc-1/gpu-1, device/node-1/gpu-1\n" in err
+
+
+def test_a_pool_of_several_drivers_is_refused_with_their_names(taint_command, cluster):
+    add_slice(cluster, "nic.example.com", "node-1", "gpu-9")
+    status, _, err = taint_command("add", "swap", "node/node-1", "--yes")
+    assert status == 1
+    assert "add one of --driver-name gpu.example.com, --driver-name nic.example.com\n" in err
+    status, _, err = taint_command("add", "swap", "device/gpu-9", "--yes")
+    assert "device/node-1/gpu-9 --driver-name nic.example.com\n" in err
+    words = ("device/node-1/gpu-9", "--driver-name", "nic.example.com")
+    assert taint_command("add", "swap", *words, "--yes")[0] == 0
+    (rule,) = rules(cluster)
+    assert rule["spec"]["deviceSelector"]["driver"] == "nic.example.com"
+
+
 @pytest.mark.parametrize("action", ["show", "remove"])
 def test_a_rule_that_does_not_exist_is_one_sentence(taint_command, cluster, action):
     status, out, err = taint_command(action, "swap")

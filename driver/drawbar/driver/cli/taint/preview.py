@@ -155,6 +155,13 @@ def list_published(listed: Iterable[slices.ResourceSlice]) -> frozenset[Device]:
     )
 
 
+def find_devices(selector: taintrules.DeviceSelector, snapshot: observed.Snapshot) -> tuple[Device, ...]:
+    """Return the selected devices, published or allocated, in order."""
+    allocated = {_device_of(result) for claim in snapshot.claims for result in claim.results}
+    every = list_published(snapshot.slices) | allocated
+    return tuple(sorted(device for device in every if selector.selects(*device)))
+
+
 def batches(pods: Iterable[Pod], size: int) -> tuple[Batch, ...]:
     """Return the devices of these pods in batches of at most `size` pods.
 

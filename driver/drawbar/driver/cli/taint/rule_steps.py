@@ -12,6 +12,7 @@ eviction. Each step may be repeated, so an interrupted command can be given agai
 import datetime
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ import msgspec
 from drawbar.driver import errors
 from drawbar.driver.api import dnsnames, meta, slices, taintrules
 from drawbar.driver.cli import objects
-from drawbar.driver.cli.taint import preview
+from drawbar.driver.cli.doctor import findings
+from drawbar.driver.cli.taint import observed, preview
 from drawbar.driver.kube import kinds
 from drawbar.driver.slices import encoding
 
@@ -133,6 +135,36 @@ def taint(content: str) -> tuple[str, str]:
     if not key:
         raise ValueError("give KEY or KEY=VALUE")
     return key, value
+
+
+def resolve(selector: taintrules.DeviceSelector, snapshot: observed.Snapshot) -> taintrules.DeviceSelector:
+    """Return the selector with driver and pool if it names a pool or a device.
+
+    Otherwise the rule would select devices of that name of any driver and pool, now or later. If the selector selects
+    no device, it is returned unchanged.
+
+    Raises:
+        errors.DrawbarError: devices of several drivers or pools have the name.
+    """
+    if selector.pool is None and selector.device is None:
+        return selector
+    places = sorted({(device.driver, device.pool) for device in preview.find_devices(selector, snapshot)})
+    if not places:
+        return selector
+    if len(places) > 1:
+        if selector.device is None:
+            drivers = findings.join_names([f"--driver-name {driver}" for driver, _ in places])
+            raise errors.DrawbarError(f"several drivers have a pool {selector.pool}: add one of {drivers}")
+        shared = Counter(pool for _, pool in places)
+        full_names = [
+            f"device/{pool}/{selector.device}" + (f" --driver-name {driver}" if shared[pool] > 1 else "")
+            for driver, pool in places
+        ]
+        raise errors.DrawbarError(
+            f"there are several devices {selector.device}: give one of {findings.join_names(full_names)}"
+        )
+    ((driver, pool),) = places
+    return msgspec.structs.replace(selector, driver=driver, pool=pool)
 
 
 def check(request: RuleRequest, existing: taintrules.DeviceTaintRule | None) -> None:

@@ -37,6 +37,8 @@ def selector(item: taintrules.DeviceSelector | None) -> str:
     }
     parts = [f"{name} {value}" for name, value in fields.items() if value is not None]
     parts += ["expressions"] if item.selectors else []
+    if item.driver is None and (item.pool or item.device):
+        parts.append("of any driver" if item.pool else "of any driver and pool")
     return ", ".join(parts) or ANY
 
 

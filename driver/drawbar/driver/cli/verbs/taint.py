@@ -91,14 +91,14 @@ def _add_selectors(parser: argparse.ArgumentParser, *, metavar: str = "") -> Non
     objects.add_target(
         parser,
         KINDS,
-        help_text=f"{before}device/POOL/NAME, enclosure/FABRIC/NAME or node/NAME (its own devices)",
+        help_text=f"{before}device/NAME (with its pool in front where there are several), enclosure/FABRIC/NAME or node/NAME (its own devices)",
         metavar=metavar or "KIND/NAME",
         is_required=bool(metavar),
     )
     selector = parser.add_argument_group("which devices; they must match all selectors")
     selector.add_argument("--driver-name", metavar="NAME", help="the devices of this DRA driver")
-    selector.add_argument("--pool", metavar="NAME", help="the devices of this pool")
-    selector.add_argument("--device", metavar="NAME", help="the device of this name")
+    selector.add_argument("--pool", metavar="NAME", help="the devices of this pool, of one driver")
+    selector.add_argument("--device", metavar="NAME", help="the device of this name, of one driver and pool")
     selector.add_argument("--all", action="store_true", help="every device of the cluster")
     parser.add_argument(
         "--taint",
@@ -164,6 +164,15 @@ def _selector(args: argparse.Namespace) -> Any:
     return taintrules.DeviceSelector(driver=args.driver_name, pool=pool or None, device=device or None)
 
 
+def _resolve(request: Any, snapshot: Any) -> Any:
+    """Return the request with the driver and pool of its devices."""
+    import msgspec
+
+    from drawbar.driver.cli.taint import rule_steps
+
+    return msgspec.structs.replace(request, selector=rule_steps.resolve(request.selector, snapshot))
+
+
 def _read_request(args: argparse.Namespace, name: str) -> Any:
     from drawbar.driver.cli.taint import rule_steps
 
@@ -203,6 +212,7 @@ async def _preview(args: argparse.Namespace) -> int:
     async with shell.connecting(args) as session:
         api = session.api
         snapshot = await execution.snapshot(api)
+    request = _resolve(request, snapshot)
     taint = slices.Taint(key=key, value=value, effect="NoExecute")
     seen = preview.preview(request.selector, taint, snapshot)
     document = views.effects(seen, request.selector, snapshot, args.effect)
@@ -258,9 +268,10 @@ async def _add(args: argparse.Namespace) -> int:
         kind = await execution.rule_kind(api)
         rules = await execution.rules(api, kind, name=request.name)
         existing = next((rule for rule in rules if rule.metadata.name == request.name), None)
+        snapshot = await execution.snapshot(api)
+        request = _resolve(request, snapshot)
         rule_steps.check(request, existing)
         document = rule_steps.document(kind, request, existing, user=await identity.user(api))
-        snapshot = await execution.snapshot(api)
         selector = existing.spec.device_selector if existing is not None else request.selector
         taint = document["spec"]["taint"]
         effect = slices.Taint(key=taint["key"], value=taint.get("value", ""), effect="NoExecute")
