@@ -223,6 +223,7 @@ def test_a_kept_cluster_is_looked_at_with_drawbars_own_verbs_first(programs):
     shown = list_hints()
     assert shown[:2] == [f"export PATH={programs}:$PATH KUBECONFIG=/tmp/d/admin", "drawbar status"]
     assert any(command.startswith("kubectl get") for command in shown)
+    assert 'make demo ARGS="--keep --profile 1.37"' in shown
 
 
 @pytest.mark.parametrize(
