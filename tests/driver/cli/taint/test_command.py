@@ -1,11 +1,16 @@
 """`drawbar taint` against an API server alone: output, refusals, and exit statuses."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+from rich import console
 
+from drawbar.driver.api import meta, slices, taintrules
+from drawbar.driver.cli import consent
+from drawbar.driver.cli.taint import views
 from drawbar.driver.kube import kinds
 
 pytestmark = pytest.mark.drawbar(profile="1.37")
@@ -175,6 +180,77 @@ def test_the_question_shows_what_the_chosen_effect_does(taint_command, cluster, 
     assert sentence in out
     [line] = [line for line in out.splitlines() if line.startswith("default/train-0")]
     assert line.rstrip().endswith(fate)
+
+
+@pytest.fixture
+def questions(monkeypatch):
+    """The questions before changes; each is answered yes."""
+    asked = []
+
+    async def agree(question, *, assumed):
+        asked.append(question)
+
+    monkeypatch.setattr(consent, "ask", agree)
+    return asked
+
+
+def test_the_preview_has_taint_effect_end_and_reason_and_the_question_repeats_nothing(
+    taint_command, cluster, questions
+):
+    words = ("add", "psu", "device/gpu-2", "--effect", "NoSchedule")
+    _, out, _ = taint_command(*words, "--taint", "a.dev/b=c", "--until", "2h", "--reason", "power supply")
+    first = out.splitlines()[0]
+    assert first.startswith("DeviceTaintRule psu: taint a.dev/b=c, effect NoSchedule, until 2")
+    assert first.endswith('Z, reason "power supply".')
+    _, out, _ = taint_command("add", "psu", "--effect", "NoExecute", "--until", "never")
+    assert out.startswith('DeviceTaintRule psu: taint a.dev/b=c, effect NoExecute, reason "power supply".\n')
+    taint_command("remove", "psu")
+    assert questions == [
+        "Create the DeviceTaintRule psu?",
+        "Change the DeviceTaintRule psu?",
+        "Delete the DeviceTaintRule psu? Evicted pods do not come back.",
+    ]
+
+
+def test_the_removal_of_a_rule_that_evicts_no_pod_warns_of_no_eviction(taint_command, cluster, questions):
+    assert taint_command("add", "psu", "device/gpu-2", "--effect", "NoSchedule")[0] == 0
+    assert taint_command("remove", "psu")[0] == 0
+    assert questions[1:] == ["Delete the DeviceTaintRule psu?"]
+
+
+def test_a_document_on_a_terminal_has_its_preview_in_the_question(taint_command, cluster, questions):
+    taint_command("add", "psu", "device/gpu-2", "--effect", "NoSchedule", "-o", "json")
+    assert "effect NoSchedule evicts no pod" in questions[0]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("OtherEffect", "none"),
+        ("NoEffect", "none"),
+        ("PodsPendingEviction", "in progress"),
+        ("New", "New"),
+    ],
+)
+def test_the_list_has_words_for_the_reasons_of_an_eviction(reason, words):
+    condition = meta.Condition(
+        type=taintrules.EVICTION_CONDITION,
+        status="False",
+        reason=reason,
+        message="",
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    rule = taintrules.DeviceTaintRule(
+        metadata=meta.ObjectMeta(name="psu"),
+        spec=taintrules.RuleSpec(taint=slices.Taint(key="a.dev/b", effect="NoSchedule")),
+        status=taintrules.RuleStatus(conditions=(condition,)),
+    )
+    out = console.Console(file=io.StringIO(), width=160)
+    views.show_rules(out, views.rules([rule]))
+    head, line = out.file.getvalue().splitlines()
+    at = head.index("EVICTION")
+    assert line[at:].split("  ")[0] == words
+    assert views.rules([rule])[0]["eviction"]["reason"] == reason
 
 
 def test_a_rule_for_devices_that_come_later_takes_a_flag(taint_command, cluster):

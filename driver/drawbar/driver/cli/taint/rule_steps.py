@@ -396,6 +396,16 @@ def select_rules(
     return tuple(sorted(mine, key=lambda rule: (rule.metadata.name != name, rule.metadata.name)))
 
 
+def ask_removal(name: str, chosen: Sequence[taintrules.DeviceTaintRule]) -> str:
+    """Return the question before the rules of this name are deleted."""
+    batches = sum(rule.is_batch for rule in chosen)
+    also = f" and {count_noun(batches, 'batch rule')}" if batches else ""
+    has_evicted = any(rule.spec.taint.effect == encoding.NO_EXECUTE for rule in chosen)
+    return f"Delete the DeviceTaintRule {name}{also}?" + (
+        " Evicted pods do not come back." if has_evicted else ""
+    )
+
+
 def sentence(step: Step, rule: str) -> str:
     """Return the description of a step."""
     match step:

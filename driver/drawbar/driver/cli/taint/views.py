@@ -22,6 +22,14 @@ FATES = {
     "tolerates": "stays: it tolerates the taint",
     "extended-resource": "stays: Kubernetes does not evict pods with extended resources",
 }
+EVICTIONS = {
+    "PodsPendingEviction": "in progress",
+    "Completed": "done",
+    "NotStarted": "no pod so far",
+    "NoEffect": "none",
+    "OtherEffect": "none",
+}
+"""The words for Kubernetes' reasons of the condition `EvictionInProgress`; documents have the reason."""
 ANY = "every device of the cluster"
 
 
@@ -91,7 +99,9 @@ def show_rules(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None
             + (f", {rule_steps.count_noun(item['batches'], 'batch rule')}" if item["batches"] else ""),
             item["taint"],
             item["selects"],
-            item["eviction"]["reason"] if item["eviction"] is not None else None,
+            EVICTIONS.get(item["eviction"]["reason"], item["eviction"]["reason"])
+            if item["eviction"] is not None
+            else None,
             item["createdBy"],
             item["expiresAt"],
             item["reason"],
@@ -205,6 +215,16 @@ def summary(document: Mapping[str, Any]) -> str:
     return f"{selected}; effect None changes nothing ({then})"
 
 
+def describe(document: Mapping[str, Any]) -> str:
+    """Return taint, effect, end and reason of a rule as text."""
+    parts = [f"taint {document['taint']}", f"effect {document['effect']}"]
+    if document["expiresAt"]:
+        parts.append(f"until {document['expiresAt']}")
+    if document["reason"]:
+        parts.append(f'reason "{document["reason"]}"')
+    return ", ".join(parts)
+
+
 def show_effects(out: console.Console, document: Mapping[str, Any]) -> None:
     """Print the consequences of the taint."""
     tables.sentence(out, f"Selects {document['selects']}: {summary(document)}.")
@@ -244,7 +264,9 @@ def show_rule(out: console.Console, document: Mapping[str, Any]) -> None:
 
 
 def show_steps(out: console.Console, document: Mapping[str, Any]) -> None:
-    """Print the steps and consequences of a change."""
+    """Print the rule, its consequences and the steps of a change."""
+    if document.get("taint") is not None:
+        tables.sentence(out, f"DeviceTaintRule {document['rule']}: {describe(document)}.")
     if document.get("preview") is not None:
         show_effects(out, document["preview"])
     for number, step in enumerate(document["steps"], start=1):

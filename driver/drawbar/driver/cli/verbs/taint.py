@@ -258,7 +258,7 @@ async def _show(args: argparse.Namespace) -> int:
 
 
 async def _add(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import slices
+    from drawbar.driver.api import slices, taintrules
     from drawbar.driver.cli import consent, identity
     from drawbar.driver.cli.taint import execution, preview, rule_steps, views
 
@@ -287,9 +287,13 @@ async def _add(args: argparse.Namespace) -> int:
         )
         for warning in await execution.warnings(api, kind):
             sys.stderr.write(f"warning: {warning}\n")
+        annotations = document["metadata"]["annotations"]
         shown = {
             "rule": request.name,
+            "taint": views.taint(effect),
             "effect": taint["effect"],
+            "reason": annotations.get(taintrules.REASON_ANNOTATION),
+            "expiresAt": annotations.get(taintrules.EXPIRES_ANNOTATION),
             "preview": views.effects(seen, selector, snapshot, taint["effect"]),
             "steps": [rule_steps.sentence(step, request.name) for step in planned],
             "done": False,
@@ -304,10 +308,10 @@ async def _add(args: argparse.Namespace) -> int:
             if not is_dry and is_document:
                 _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
             return 0
-        await consent.ask(
-            f"Rule {request.name}: {views.summary(shown['preview'])}. Go on?",
-            assumed=args.yes,
-        )
+        question = f"{'Create' if existing is None else 'Change'} the DeviceTaintRule {request.name}?"
+        if is_document:  # then no preview was printed
+            question = f"{views.summary(shown['preview'])}. {question}"
+        await consent.ask(question, assumed=args.yes)
         steps = execution.Steps(api=api, kind=kind, name=request.name)
         if existing is not None:
             steps.uid = existing.metadata.uid
@@ -338,8 +342,7 @@ async def _remove(args: argparse.Namespace) -> int:
             _print(args, "TaintChange", shown, views.show_steps, names=names)
         if is_dry:
             return 0
-        question = f"Delete {rule_steps.count_noun(len(chosen), 'DeviceTaintRule')} of {args.name}? Evicted pods do not come back."
-        await consent.ask(question, assumed=args.yes)
+        await consent.ask(rule_steps.ask_removal(args.name, chosen), assumed=args.yes)
         await execution.delete(api, kind, chosen)
     if is_document:
         _print(args, "TaintChange", shown | {"done": True}, views.show_steps, names=names)
