@@ -52,4 +52,4 @@ def test_a_pod_gets_a_gpu_and_gives_it_back(environment):
     assert "rack-1.gpu-" in outputs["kubectl get deviceattachments"][0]
     (waits,) = re.findall(r"```text\n(Cause\n.*?)\n```", PAGE, re.DOTALL)
     assert " ".join(waits.split()) in " ".join(outputs["drawbar explain pod/greedy || true"][0].split())
-    assert ["Devices 12 devices: 12 Free" in text for text in outputs["drawbar status"]] == [True, True]
+    assert ["Devices 12 devices: 12 free" in text for text in outputs["drawbar status"]] == [True, True]

@@ -29,7 +29,7 @@ WAITING = {
 ROWS = {
     VIEWER: (
         (STATUS, DONE, "fabric fab Connected"),
-        (STATUS_POD, DONE, "1 Ready"),
+        (STATUS_POD, DONE, "1 in use"),
         (EXPLAIN, DONE, "Nothing is wrong with pod a."),
         (EXPLAIN_CLAIM, DONE, "1 device matches and is free"),
         (HOSTS, DONE, "host-node-1"),
@@ -40,7 +40,7 @@ ROWS = {
     ),
     OPERATOR: (
         (STATUS, DONE, "fabric fab Connected"),
-        (STATUS_POD, DONE, "1 Ready"),
+        (STATUS_POD, DONE, "1 in use"),
         (EXPLAIN, DONE, "Nothing is wrong with pod a."),
         (EXPLAIN_CLAIM, DONE, "1 device matches and is free"),
         (MOVE_POD, REFUSED, "no controller makes another pod in place of a"),

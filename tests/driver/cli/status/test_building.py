@@ -343,11 +343,11 @@ def test_what_waits_comes_first_and_the_rest_is_counted():
     out = console.Console(file=io.StringIO(), width=80)
     views.show(out, shown, now=NOW)
     lines = out.file.getvalue().splitlines()
-    assert "Devices 151 devices: 1 Failed, 1 Free, 149 Ready" in lines
+    assert "Devices 151 devices: 149 in use, 1 free, 1 failed" in lines
     assert any(line.startswith("✗ device") and "gpu-000 failed" in line for line in lines)
     [device] = [line for line in lines if "gpu-" in line and "──" in line]
     assert "gpu-000" in device
-    assert any("and 149 more: 149 devices: 149 Ready; --all shows them" in line for line in lines)
+    assert any("and 149 more: 149 devices: 149 in use; --all shows them" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ def test_the_whole_cluster_is_a_tree(status_command, cluster):
     assert (status, err) == (0, "")
     lines = out.splitlines()
     for words in (
-        ("fabric rack-1", "Connected", "2 devices: 1 Free, 1 Ready"),
+        ("fabric rack-1", "Connected", "2 devices: 1 in use, 1 tainted"),
         ("enclosure enc-1",),
         ("gpu-1", "Ready", "gpu A100 S1"),
         ("node node-1",),
         ("claim default/train", "Reserved"),
         ("pod train-0",),
         ("gpu-2", "Free", "drawbar.dev/maintenance:NoSchedule"),
-        ("own devices of node node-1", "1 InUse"),
+        ("own devices of node node-1", "1 in use"),
         ("disk-9", "InUse", "nvme"),
         ("claim default/local",),
     ):
@@ -209,3 +209,14 @@ def test_a_watch_prints_again_what_changed(status_command, cluster, monkeypatch)
         json.loads(line)["fabrics"][0]["enclosures"][0]["devices"][0]["state"] for line in out.splitlines()
     ]
     assert states == ["Ready", "Allocated"]
+
+
+def test_a_tainted_device_in_use_counts_as_in_use(status_command, cluster):
+    async def taint(api):
+        listing = await api.list_all(kinds.SLICE, into=dict)
+        [entry] = [entry for entry in listing.items if entry["spec"]["pool"]["name"] == "rack-1/enc-1"]
+        entry["spec"]["devices"][0]["taints"] = entry["spec"]["devices"][1]["taints"]
+        await api.replace(kinds.SLICE, entry["metadata"]["name"], entry, into=dict)
+
+    cluster(taint)
+    assert "Devices 3 devices: 2 in use, 1 tainted\n" in status_command()[1]

@@ -152,10 +152,8 @@ def _summary(out: console.Console, shown: tree.Tree, now: datetime.datetime) -> 
             )
         )
     if devices := shown.devices:
-        tainted = sum(any(taint.effect != "None" for taint in device.taints) for device in devices)
         failed = any(device.state == "Failed" or device.health == "Unhealthy" for device in devices)
-        more = f"; {tainted} tainted" if tainted else ""
-        out.print(_render_heading("Devices", f"{_counts(devices)}{more}", failed))
+        out.print(_render_heading("Devices", _counts(devices), failed))
     pending = [claim for claim in shown.claims if claim.severity == "warning"]
     unused = sum(claim.severity == "note" for claim in shown.claims)
     if pending or unused:
@@ -307,9 +305,9 @@ def _words(*parts: str, style: str = "") -> text.Text:
 
 
 def _counts(devices: Iterable[tree.Device]) -> str:
-    counted = Counter(device.state for device in devices)
+    counted = Counter(map(categories.judge, devices))
     total = sum(counted.values())
-    listed = ", ".join(f"{count} {state}" for state, count in sorted(counted.items()))
+    listed = ", ".join(f"{counted[kind]} {word}" for kind, word in categories.WORDS.items() if counted[kind])
     return f"{total} device{'s' * (total != 1)}{': ' * bool(listed)}{listed}"
 
 
