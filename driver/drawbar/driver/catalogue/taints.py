@@ -118,6 +118,11 @@ FINDING = Taint("", "{value}", source="node", data=("node", "reason", "message")
 
 TAINTS = tuple(value for value in vars().values() if isinstance(value, Taint) and value.key)
 KEYS = frozenset(taint.key for taint in TAINTS)
+NO_FAULTS = frozenset(
+    taint.key
+    for taint in (IN_USE, CLEANING, FABRIC_UNREACHABLE, MAINTENANCE, WEAR_LIMITED, NOT_OFFERED, RESERVED)
+)
+"""The keys of taints on sound devices; each other taint of the driver, and of its nodes, shows a fault."""
 
 
 def find(key: str, value: str = "") -> Taint | None:

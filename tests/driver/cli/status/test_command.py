@@ -1,6 +1,7 @@
 """`drawbar status` against an API server: what it shows, what it may not read, and exit statuses."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -209,6 +210,22 @@ def test_a_watch_prints_again_what_changed(status_command, cluster, monkeypatch)
         json.loads(line)["fabrics"][0]["enclosures"][0]["devices"][0]["state"] for line in out.splitlines()
     ]
     assert states == ["Ready", "Allocated"]
+
+
+def test_a_pod_shows_the_taints_of_its_device_with_their_values(status_command, cluster):
+    async def taint(api):
+        listing = await api.list_all(kinds.SLICE, into=dict)
+        [entry] = [entry for entry in listing.items if entry["spec"]["pool"]["name"] == "rack-1/enc-1"]
+        listed = [{"key": "drawbar.dev/fabric-health", "value": "critical", "effect": "NoSchedule"}]
+        entry["spec"]["devices"][0]["taints"] = listed
+        await api.replace(kinds.SLICE, entry["metadata"]["name"], entry, into=dict)
+
+    cluster(taint)
+    for target in ("pod/train-0", "claim/train", "node/node-1"):
+        out = status_command(target)[1]
+        assert "! device rack-1/enc-1/gpu-1 has the taint drawbar.dev/fabric-health=critical" in out
+        assert re.search("gpu-1  Ready .*drawbar.dev/fabric-health=critical:NoSchedule$", out, re.MULTILINE)
+        assert "gpu-2" not in out
 
 
 def test_a_tainted_device_in_use_counts_as_in_use(status_command, cluster):

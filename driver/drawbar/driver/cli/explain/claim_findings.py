@@ -234,7 +234,7 @@ def describe_taints(blocked: Sequence[tree.Device]) -> str:
     """Return the taints that keep claims from free devices, as the end of a sentence."""
     taints = sorted(
         {
-            f"{taint.key} by DeviceTaintRule {taint.rule}" if taint.rule else taint.key
+            f"{taint.label} by DeviceTaintRule {taint.rule}" if taint.rule else taint.label
             for device in blocked
             for taint in device.taints
             if taint.effect != "None"

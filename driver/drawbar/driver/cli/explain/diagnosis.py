@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
-from drawbar.driver.catalogue import links, taints
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.doctor.plans import fabrics as fabric_plan
 from drawbar.driver.cli.explain import claim_findings, fabric_state, observed
+from drawbar.driver.cli.status import faults, tree, views
 from drawbar.driver.cli.status import observed as status
-from drawbar.driver.cli.status import tree, views
 from drawbar.driver.controller import names
 
 EVENTS = 3
@@ -130,6 +130,9 @@ def _object(world: observed.World) -> Iterator[Finding]:
     if world.kind in ("device", "attachment", "enclosure", "fabric"):
         for device in world.devices:
             yield from _device(world, device, is_alone=len(world.devices) == 1)
+    else:
+        for device in world.devices:
+            yield from faults.list_faults(device)
     if world.kind == "node":
         yield from _node(world, world.name)
 
@@ -204,24 +207,7 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
             "is in no ResourceSlice, so no claim can get it",
             "see the Fabric's conditions Connected and Published; a device that the fabric manager lists no longer is withdrawn",
         )
-    for taint in device.taints:
-        prefix, _, name = taint.key.partition("/")
-        row = taints.find(name, taint.value) if prefix == world.cluster.driver else None
-        advice = (
-            row.advice
-            if row is not None
-            else f"its driver publishes it; {links.url('health.md')} explains taints"
-        )
-        by = f", set by DeviceTaintRule {taint.rule}" if taint.rule else ""
-        if taint.rule:
-            advice = f"when the work is done: drawbar taint remove {taint.rule}; drawbar taint show {taint.rule} has reason and end"
-        yield Finding(
-            check=Check.DEVICES_TAINTED,
-            severity=Severity.NOTE if taint.effect == "None" else Severity.WARNING,
-            subject=subject,
-            message=f"has the taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}{by}",
-            remedy=advice.replace("device/NAME", f"device/{device.pool}/{device.name}"),
-        )
+    yield from (faults.judge_taint(device, taint) for taint in device.taints)
     used = ", ".join(f"{claim.namespace}/{claim.name}" for claim in device.claims)
     since = f" for {views.age(device.since, world.now)}" if device.since else ""
     message = f"is {device.state}{since}" + (f" on node {device.node}" if device.node else "")

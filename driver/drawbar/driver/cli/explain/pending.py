@@ -35,11 +35,7 @@ async def find_reasons(
         devices: the devices of the whole cluster.
         cluster: the state behind them.
     """
-    waiting = [
-        claim
-        for claim in listed
-        if claim.severity == Severity.WARNING.value and claim.waits_for != claim_entries.UNTRIED
-    ][:CLAIMS_MOST]
+    waiting = _select_waiting(listed)[:CLAIMS_MOST]
     reader = Reader(api)
     specs = await asyncio.gather(
         *(
@@ -56,6 +52,19 @@ async def find_reasons(
         if missing := claim_findings.describe_missing(chosen, cluster.driver):
             reasons[claim.metadata.namespace, claim.metadata.name] = missing
     return reasons
+
+
+def has_waiting(shown: tree.Tree) -> bool:
+    """Return whether a shown claim waits for a device that the scheduler did not find."""
+    return bool(_select_waiting(shown.claims))
+
+
+def _select_waiting(listed: Iterable[tree.Claim]) -> list[tree.Claim]:
+    return [
+        claim
+        for claim in listed
+        if claim.severity == Severity.WARNING.value and claim.waits_for != claim_entries.UNTRIED
+    ]
 
 
 def give_reasons(
@@ -81,11 +90,27 @@ async def add_reasons(
         whole: the tree of the whole cluster.
         cluster: the state behind the tree.
     """
-    if not any(claim.severity for claim in shown.claims):
-        return shown
+    return msgspec.structs.replace(
+        shown, claims=give_reasons(shown.claims, await _evaluate(api, shown, whole, cluster))
+    )
+
+
+async def list_explained(
+    api: client.Client, whole: tree.Tree, cluster: status.Cluster
+) -> tuple[tree.Claim, ...]:
+    """Return the first waiting claims that have a reason, each with it."""
+    reasons = await _evaluate(api, whole, whole, cluster)
+    explained = [claim for claim in whole.claims if (claim.namespace, claim.name) in reasons]
+    return give_reasons(explained, reasons)
+
+
+async def _evaluate(
+    api: client.Client, shown: tree.Tree, whole: tree.Tree, cluster: status.Cluster
+) -> dict[tuple[str, str], str]:
+    if not has_waiting(shown):
+        return {}
     evaluator = evaluation.Process()
     try:
-        reasons = await find_reasons(api, evaluator, shown.claims, whole.devices, cluster)
+        return await find_reasons(api, evaluator, shown.claims, whole.devices, cluster)
     finally:
         await evaluator.aclose()
-    return msgspec.structs.replace(shown, claims=give_reasons(shown.claims, reasons))

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -118,19 +119,22 @@ def sentence(unread: Unread) -> str:
     return f"{unread.what} cannot be read: {unread.why}" + (f"; {remedy}" if remedy else "")
 
 
-async def read(api: client.Client, target: objects.Target, *, driver: str) -> observed.Cluster:
+async def read(
+    api: client.Client, target: objects.Target, *, driver: str, reader: Reader | None = None
+) -> observed.Cluster:
     """Return the target's part of the cluster: for a node, claim or pod its own objects, else the whole cluster.
 
     Args:
         api: the cluster's API server.
         target: an object, or the whole cluster.
         driver: the DRA driver's name.
+        reader: limits the reads; None for the usual limits.
 
     Raises:
         Missing: there is no object of that name.
         Incomplete: a necessary object cannot be read.
     """
-    readings = _Readings(reader=Reader(api))
+    readings = _Readings(reader=reader or Reader(api))
     read_one: dict[str, Callable[[_Readings, objects.Target, str], Awaitable[observed.Cluster]]] = {
         "node": _read_node,
         "claim": _read_claim,
@@ -233,7 +237,7 @@ async def _read_node(readings: _Readings, target: objects.Target, driver: str) -
     return observed.Cluster(
         driver=driver,
         fabrics=await _fabrics(readings, {attachment.spec.fabric for attachment in listed}),
-        slices=own,
+        slices=own + await _read_fabric_slices(readings, given, listed, driver),
         attachments=listed,
         claims=given,
         unread=tuple(readings.unread),
@@ -285,10 +289,43 @@ async def _read_devices(
     return observed.Cluster(
         driver=driver,
         fabrics=tuple(served.values()),
+        slices=await _read_fabric_slices(readings, wanted, listed, driver),
         attachments=listed,
         claims=wanted,
         wanted=wanted,
         unread=tuple(readings.unread),
+    )
+
+
+async def _read_fabric_slices(
+    readings: _Readings,
+    holders: Iterable[claims.ResourceClaim],
+    held: Iterable[attachments.DeviceAttachment],
+    driver: str,
+) -> tuple[slices.ResourceSlice, ...]:
+    """Return the slices of the fabrics' pools with only the devices of these claims and attachments, for their taints."""
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for result in (result for claim in holders for result in claim.results(driver)):
+        wanted[result.pool].add(result.device)
+    for spec in (attachment.spec for attachment in held):
+        wanted[spec.pool] |= {spec.device, spec.allocated}
+    if not any("/" in pool for pool in wanted):
+        return ()
+    listed = await readings.list_all(
+        kinds.SLICE, slices.ResourceSlice, fields=f"spec.driver={driver},spec.nodeName="
+    )
+    return tuple(
+        msgspec.structs.replace(
+            entry,
+            spec=msgspec.structs.replace(
+                entry.spec,
+                devices=tuple(
+                    device for device in entry.spec.devices if device.name in wanted[entry.spec.pool.name]
+                ),
+            ),
+        )
+        for entry in listed
+        if entry.spec.pool.name in wanted
     )
 
 

@@ -26,6 +26,16 @@ class Taint(Node, frozen=True):
     effect: str
     rule: str = ""
 
+    @property
+    def label(self) -> str:
+        """Return the key, with the value if it has one."""
+        return f"{self.key}={self.value}" if self.value else self.key
+
+    @property
+    def text(self) -> str:
+        """Return key, value and effect, as kubectl prints them."""
+        return f"{self.label}:{self.effect}"
+
 
 class Problem(Node, frozen=True):
     """A trouble and the next step; `severity` as in `doctor.findings.Severity`."""

@@ -10,7 +10,8 @@ from rich import tree as rich_tree
 
 from drawbar.driver.api import meta
 from drawbar.driver.cli import tables
-from drawbar.driver.cli.status import categories, tree
+from drawbar.driver.cli.doctor.findings import Finding
+from drawbar.driver.cli.status import categories, faults, tree
 
 SMALL = 40
 """The most devices of a cluster that is shown device by device."""
@@ -187,14 +188,16 @@ def list_troubles(shown: tree.Tree, now: datetime.datetime) -> list[tuple[str, s
         elif device.health == "Unhealthy":
             message = f"device {device.pool}/{device.name} is unhealthy: {device.health_message or 'no reason is reported'}"
             entries.append((MARKS["error"], message, f"drawbar explain device/{device.pool}/{device.name}"))
-    for claim in shown.claims:
-        if claim.state != "Pending":
-            continue
-        mark = MARKS[claim.severity]
-        since = f" {age(claim.since, now)}" if claim.since else ""
-        message = f"claim {claim.namespace}/{claim.name} waits{since}: {claim.waits_for}"
-        entries.append((mark, message, f"drawbar explain claim/{claim.name} -n {claim.namespace}"))
+        entries += map(_enter, faults.list_faults(device))
+    waiting = (claim for claim in shown.claims if claim.state == "Pending")
+    entries += (
+        _enter(faults.judge_claim(claim, age(claim.since, now) if claim.since else "")) for claim in waiting
+    )
     return sorted(entries, key=lambda entry: list(MARKS.values()).index(entry[0]))
+
+
+def _enter(finding: Finding) -> tuple[str, str, str]:
+    return MARKS[finding.severity], f"{finding.subject} {finding.message}", finding.remedy
 
 
 def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
@@ -270,7 +273,7 @@ def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime,
     line = _line(device.name, device.state, device.since, now, about)
     for taint in device.taints:
         by = f" (rule {tables.clean(taint.rule)})" if taint.rule else ""
-        line.append(f"  {tables.clean(taint.key)}:{tables.clean(taint.effect)}{by}", style="yellow")
+        line.append(f"  {tables.clean(taint.text)}{by}", style="yellow")
     node = branch.add(line)
     if device.waits_for:
         node.add(_words("" if device.state == "Failed" else "waits for ", device.waits_for, style="yellow"))

@@ -78,7 +78,7 @@ def find_reason(row: device_rows.Row) -> str:
     waits = next((reason for reason in reasons if reason), "")
     if waits and device.state != "Failed":
         waits = f"waits for {waits}"
-    taints = [f"{taint.key}:{taint.effect}" for taint in device.taints]
+    taints = [taint.text for taint in device.taints]
     ill = device.health_message or device.health if device.health == "Unhealthy" else ""
     return "; ".join(part for part in (waits, ill, *taints) if part)
 

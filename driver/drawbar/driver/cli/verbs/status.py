@@ -80,8 +80,12 @@ async def _run(args: argparse.Namespace) -> int:
                         cluster = await reading.read(session.api, target, driver=shell.driver(args))
                         whole = building.build(cluster)
                         shown = narrowing.narrow(whole, target, _select_claims(args, target, cluster))
-                        if target.kind not in reading.OF_ONE_OBJECT:
-                            shown = await pending.add_reasons(session.api, shown, whole, cluster)
+                        if target.kind in reading.OF_ONE_OBJECT and pending.has_waiting(shown):
+                            cluster = await reading.read(
+                                session.api, objects.Target(), driver=shell.driver(args)
+                            )
+                            whole = building.build(cluster)
+                        shown = await pending.add_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:
                     raise shell.Late(
                         f"the API server has not answered within {args.limit:g} s: {LATE}"

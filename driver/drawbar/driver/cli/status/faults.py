@@ -1,0 +1,70 @@
+"""The findings on a device's taints and on a waiting claim, the same in status, explain and doctor; pure."""
+
+from collections.abc import Iterator
+
+from drawbar.driver.catalogue import attachment_conditions, links, taints
+from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
+from drawbar.driver.cli.status import tree
+
+
+def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
+    """Return the finding on a taint: its users and its end."""
+    users = [
+        f"claim {claim.namespace}/{claim.name}" + (f" (pod {', '.join(claim.pods)})" if claim.pods else "")
+        for claim in device.claims
+    ]
+    by = f", set by DeviceTaintRule {taint.rule}" if taint.rule else ""
+    used = f", used by {', '.join(users)}" if users else ""
+    return Finding(
+        check=Check.DEVICES_TAINTED,
+        severity=Severity.NOTE if taint.effect == taints.NO_EFFECT else Severity.WARNING,
+        subject=f"device {device.pool}/{device.name}",
+        message=f"has the taint {taint.text}{by}{used}",
+        remedy=_advise(device, taint),
+    )
+
+
+def list_faults(device: tree.Device) -> Iterator[Finding]:
+    """Yield the findings on taints for faults of a device, unless its state or health already shows the fault."""
+    for taint in device.taints:
+        name = taint.key.partition("/")[2]
+        if not taint.rule and name not in taints.NO_FAULTS and not _is_shown(device, name):
+            yield judge_taint(device, taint)
+
+
+def _is_shown(device: tree.Device, name: str) -> bool:
+    """Return whether the device's state or health already shows the fault behind a taint of this name."""
+    if name == taints.ATTACH_FAILED.key:
+        return device.state == "Failed"
+    return device.health == "Unhealthy" and (name == taints.NODE_UNHEALTHY.key or name not in taints.KEYS)
+
+
+def judge_claim(claim: tree.Claim, age: str) -> Finding:
+    """Return the finding on a claim that waits for a device; `age` is its age, empty if unknown."""
+    pods = f" (pod {', '.join(claim.pods)})" if claim.pods else ""
+    since = f" {age}" if age else ""
+    return Finding(
+        check=Check.CLAIMS_ALLOCATED,
+        severity=Severity(claim.severity),
+        subject=f"claim {claim.namespace}/{claim.name}{pods}",
+        message=f"waits{since}: {claim.waits_for}",
+        remedy=f"drawbar explain claim/{claim.name} -n {claim.namespace}",
+    )
+
+
+def _advise(device: tree.Device, taint: tree.Taint) -> str:
+    """Return the next step: the taint's end, and another device for a claim on a faulty one."""
+    if taint.rule:
+        return f"when the work is done: drawbar taint remove {taint.rule}; drawbar taint show {taint.rule} has reason and end"
+    name = taint.key.partition("/")[2]
+    row = taints.find(name, taint.value)
+    if row is None:
+        advice = f"its driver publishes it; {links.url('health.md')} explains taints"
+    elif row is taints.ATTACH_FAILED and taint.value:
+        advice = f"{attachment_conditions.find_failure(taint.value).advice}; {row.advice}"
+    else:
+        advice = row.advice.replace("device/NAME", f"device/{device.pool}/{device.name}")
+    if name in taints.NO_FAULTS or taint.effect == taints.NO_EFFECT or "/" not in device.pool:
+        return advice
+    moves = [f"drawbar move {claim.name} -n {claim.namespace}" for claim in device.claims]
+    return "; ".join([*(f"{move} restarts its pods on another device" for move in moves), advice])
