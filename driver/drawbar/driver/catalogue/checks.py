@@ -67,14 +67,14 @@ TABLES = (
         Check("attachments.failed", "failed devices"),
         Check("attachments.health", "unhealthy devices"),
         Check("attachments.orphaned", "devices without a Fabric"),
+        Check("claims.allocated", "a waiting claim has matching, free and untainted devices (the first 4 claims)"),
+        Check("devices.tainted", "taints for a device's fault; in `drawbar explain`, the end of each taint"),
     )),
     Table("Of one object, by `drawbar explain`", (
         Check("pods.placed", "the pod has a node, and its claims are made"),
         Check("pods.started", "its containers run"),
-        Check("claims.allocated", "the claim has devices; else matching, free and untainted devices"),
         Check("claims.ready", "the binding conditions of its devices are True, and none has failed"),
         Check("devices.offered", "the device is in a slice"),
-        Check("devices.tainted", "the cause and end of each taint"),
     )),
     Table("Of a node, with `--node`", (
         Check("host.settings", "the node daemon's settings; its Node object exists"),

@@ -204,7 +204,7 @@ def test_a_healthy_cluster_gives_cause_for_nothing_and_every_topic_speaks():
     reported = plan.plan(HEALTHY)
     assert {finding.severity for finding in reported} == {Severity.OK}
     # Those of `drawbar explain` and of a node are not of a whole cluster.
-    rest = {"host", "pods", "claims", "devices"}
+    rest = {"host", "pods", "claims"}
     assert {check.check.topic for check in reported} == {check.topic for check in findings.Check} - rest
     assert findings.exit_status(reported) == 0
 

@@ -1,6 +1,7 @@
 """`drawbar explain` on the mock cluster: what is wrong, and the next step."""
 
 import json
+import re
 
 import pytest
 
@@ -358,3 +359,85 @@ def test_nothing_is_called_well_if_a_part_cannot_be_read(explain_command, cluste
     assert status == 3
     assert "Nothing is wrong" not in out
     assert "maintenances cannot be read" in " ".join(out.split())
+
+
+def taint(key, value="", *, device=0):
+    """Have the driver taint gpu-1, or another device of rack-1."""
+
+    async def work(api):
+        listing = await api.list_all(kinds.SLICE, into=dict)
+        [entry] = [entry for entry in listing.items if entry["spec"]["pool"]["name"] == "rack-1/enc-1"]
+        listed = [{"key": f"drawbar.dev/{key}", "value": value, "effect": "NoSchedule"}]
+        entry["spec"]["devices"][device]["taints"] = listed
+        await api.replace(kinds.SLICE, entry["metadata"]["name"], entry, into=dict)
+
+    return work
+
+
+@pytest.mark.parametrize("target", ["pod/train-0", "claim/train", "device/gpu-1"])
+def test_a_sick_device_is_the_cause_with_its_users_and_the_next_step(explain_command, cluster, target):
+    cluster(taint("fabric-health", "critical"))
+    status, out, _ = explain_command(target)
+    assert status == 0
+    cause, step = out.splitlines()[1:3]
+    assert cause.startswith("! device rack-1/enc-1/gpu-1: has the taint drawbar.dev/fabric-health=critical:")
+    assert cause.endswith("used by claim default/train (pod train-0)")
+    assert "drawbar move train -n default" in step
+
+
+@pytest.mark.parametrize("key", ["maintenance", "cleaning", "reserved"])
+def test_a_taint_on_a_sound_device_is_no_fault_of_its_pod(explain_command, cluster, key):
+    cluster(taint(key))
+    assert "Nothing is wrong with pod train-0." in explain_command("pod/train-0")[1]
+
+
+def test_status_explain_and_doctor_name_the_same_sick_devices(run_verb, cluster):
+    cluster(taint("fabric-health", "critical"))
+    cluster(taint("attach-failed", "DeviceLost", device=1))
+    for words in (("status",), ("explain", "--brief"), ("doctor", "--brief"), ("status", "-o", "wide")):
+        out = run_verb(*words)[1]
+        for line in (
+            "gpu-1.* has the taint drawbar.dev/fabric-health=critical:NoSchedule, used by claim default/train",
+            "gpu-2.* has the taint drawbar.dev/attach-failed=DeviceLost:NoSchedule",
+            "drawbar move train -n default.*look at the device at the fabric manager",
+            "check the device's link and power",
+        ):
+            assert re.search(line, out), (words, line, out)
+
+
+def test_status_explain_and_doctor_name_the_same_cause_of_a_wait(run_verb, cluster):
+    async def create(api):
+        requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.drawbar.dev", "count": 3}}]
+        claim = {
+            "apiVersion": kinds.CLAIM.api_version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": "never"},
+            "spec": {"devices": {"requests": requests}},
+        }
+        await api.create(kinds.CLAIM, claim, into=dict, namespace="default")
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "never-0"},
+            "spec": {
+                "containers": [{"name": "c", "image": "i"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "never"}],
+            },
+        }
+        await api.create(kinds.POD, pod, into=dict, namespace="default")
+        refused = condition("PodScheduled", "False", "Unschedulable", "3 cannot allocate all claims")
+        change = {"status": {"conditions": [refused]}}
+        await patch(api, kinds.POD, "never-0", change, namespace="default", subresource="status")
+
+    cluster(create)
+    for words in (
+        ("status",),
+        ("status", "pod/never-0"),
+        ("status", "claim/never"),
+        ("explain", "pod/never-0"),
+        ("explain", "--brief"),
+        ("doctor", "--brief"),
+    ):
+        out = run_verb(*words)[1]
+        assert "wants 3 devices, and only 2 exist that match: waiting cannot help" in out, (words, out)
+        assert "never-0" in out

@@ -11,9 +11,14 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from drawbar.driver.api import attachments, core, drivers, fabrics, maintenances, otherslices
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
+from drawbar.driver.cli.explain import pending
+from drawbar.driver.cli.status import building, tree
+from drawbar.driver.cli.status import observed as status
+from drawbar.driver.cli.status import reading as status_reading
 from drawbar.driver.kube import client, decoding, discovery, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import publisher
@@ -107,7 +112,9 @@ class _Look:
             contexts = observed.get_objects(_find_versions_with(served, _CONTEXTS))
             access = start(self._access(managers, classic=bool(contexts)))
             features = start(self._features(versions))
+            seen = start(self._read_devices(versions))
             tried = start(self._trials(managers, await nodes, await attached, versions, moment.now))
+        devices, waiting = seen.result()
         return observed.Cluster(
             where=where,
             server=reader.api.server,
@@ -133,7 +140,30 @@ class _Look:
             trials=tried.result(),
             unreadable=tuple(reader.unreadable),
             resources=plugins.result(),
+            devices=devices,
+            waiting=waiting,
         )
+
+    async def _read_devices(
+        self, served: observed.Reading[tuple[str, ...]]
+    ) -> tuple[observed.Reading[tuple[tree.Device, ...]], observed.Reading[tuple[tree.Claim, ...]]]:
+        """Return the devices, and the waiting claims with a reason."""
+        if "v1" not in observed.get_objects(served):
+            return (), ()
+        api = self._reader.api
+        try:
+            cluster = await status_reading.read(
+                api, objects.Target(), driver=self._where.driver, reader=self._reader
+            )
+        except status_reading.Incomplete:
+            # Its objects are read for other findings, too.
+            return (), ()
+        shown = building.build(cluster)
+        rules, pods, wanted = (
+            _find_unread(cluster, name) for name in (_TAINT_RULES, "pods", "resourceclaims")
+        )
+        waiting = wanted or pods or await pending.list_explained(api, shown, cluster)
+        return rules or shown.devices, waiting
 
     async def _read_resources(self) -> observed.Reading[Mapping[str, frozenset[str]]]:
         """Return the resources of each served version of the group of ResourceSlices."""
@@ -223,3 +253,10 @@ def _find_versions_with(
     if isinstance(served, Unread):
         return served
     return tuple(version for version, names in served.items() if not resource or resource in names)
+
+
+def _find_unread(cluster: status.Cluster, name: str) -> Unread | None:
+    """Return the failure to list a kind, or None if it was listed."""
+    if name not in cluster.unlisted:
+        return None
+    return Unread(what=name, why="the API server did not list them", permission=f"list {name}")

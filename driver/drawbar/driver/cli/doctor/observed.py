@@ -17,6 +17,7 @@ import msgspec
 from drawbar.driver.api import attachments, core, fabrics, maintenances, meta, otherslices
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
+from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import exclusions
 from drawbar.driver.slices import encoding
 
@@ -223,6 +224,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         published: the driver's slices.
         unreadable: the objects left out of these lists.
         resources: the nodes with the resources of their device plugins.
+        devices: the driver's devices as in `drawbar status`; empty if resource.k8s.io/v1 is not served.
+        waiting: the first claims that wait for a device, each with the reason.
     """
 
     where: Where
@@ -249,6 +252,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[Reading[Trial], ...] = ()
     unreadable: tuple[exclusions.Unreadable, ...] = ()
     resources: Reading[tuple[otherslices.Node, ...]] = ()
+    devices: Reading[tuple[tree.Device, ...]] = ()
+    waiting: Reading[tuple[tree.Claim, ...]] = ()
 
     @property
     def classic(self) -> str:

@@ -4,7 +4,16 @@ Each topic yields at least one finding: no finding would read as "all is well".
 """
 
 from drawbar.driver.cli.doctor import findings, observed
-from drawbar.driver.cli.doctor.plans import access, attachments, clocks, coexistence, fabrics, nodes, server
+from drawbar.driver.cli.doctor.plans import (
+    access,
+    attachments,
+    clocks,
+    coexistence,
+    devices,
+    fabrics,
+    nodes,
+    server,
+)
 
 _TOPICS = (
     server.plan,
@@ -16,6 +25,7 @@ _TOPICS = (
     fabrics.plan_hosts,
     attachments.plan,
     coexistence.plan,
+    devices.plan,
 )
 
 
