@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich import console
 
 from drawbar.driver.api import attachments, claims, fabrics, leftout, meta, slices
-from drawbar.driver.cli.status import building, observed, tree, views
+from drawbar.driver.cli.status import building, faults, observed, tree, views
 
 DRIVER = "drawbar.dev"
 STAMP, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
@@ -428,3 +428,23 @@ def test_a_node_shows_the_devices_that_it_leaves_to_others():
         assert text.count("left out: gpu-") == count
         assert ("4 more are left out" in text) != every
         assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "is_named"),
+    [
+        ("attach-failed", {}, True),
+        ("attach-failed", {"state": "Failed"}, False),
+        ("node-unhealthy", {"health": "Unhealthy"}, False),
+        ("gpu-ecc", {"health": "Unhealthy"}, False),
+        ("gpu-ecc", {}, True),
+        ("device-lost", {"health": "Unhealthy"}, True),
+        ("in-use", {}, False),
+    ],
+)
+def test_a_taint_for_a_fault_is_named_unless_state_or_health_names_it(key, changes, is_named):
+    taint = tree.Taint(key=f"{DRIVER}/{key}", value="", effect="NoSchedule")
+    device = tree.Device(pool="rack/enc", name="gpu-1", taints=(taint,), **changes)
+    assert bool(tuple(faults.list_faults(device))) == is_named
+    rule = tree.Device(pool="rack/enc", name="gpu-1", taints=(msgspec.structs.replace(taint, rule="psu"),))
+    assert not tuple(faults.list_faults(rule)), "an administrator set it"
