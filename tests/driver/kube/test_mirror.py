@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import datetime
+import errno
 import itertools
 import json
 
+import aiohttp
 import pytest
 from aiohttp import web
 from tests.scenes import apiservers, waiting
@@ -476,6 +479,49 @@ async def test_the_memory_of_the_deleted_is_bounded():
 def make_list(*names, version):
     items = [{"metadata": {"name": name, "uid": name, "resourceVersion": version}} for name in names]
     return {"metadata": {"resourceVersion": version}, "items": items}
+
+
+async def _read_times(script, error=None):
+    """Return the time of the list, of the failure, and until which the copy says to have been current."""
+    async with scripted(script) as api:
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen())
+        if error is not None:
+            api.watch = lambda *_, **__: _fail(error)
+        async with running(copy):
+            listed = datetime.datetime.now(datetime.UTC)
+            assert (copy.problem, copy.current_until) == (None, None)
+            script.list_status = 500
+            async with asyncio.timeout(120):
+                while copy.problem is None:  # noqa: ASYNC110 (a copy does not announce it)
+                    await asyncio.sleep(0.01)
+            failed = datetime.datetime.now(datetime.UTC)
+            until = copy.current_until
+            await script.until_asked("list", 3)
+            assert copy.current_until == until  # the first failure counts
+            script.list_status, script.stays_open = 200, True
+            async with asyncio.timeout(120):
+                while copy.problem is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert copy.current_until is None
+    return listed, until, failed
+
+
+async def _fail(error):
+    await asyncio.sleep(0.3)
+    raise errors.Unreachable("the stream broke") from error
+    yield
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), aiohttp.ClientPayloadError()], ids=repr)
+async def test_a_copy_whose_watch_breaks_was_current_until_then(error):
+    listed, until, failed = await _read_times(Script(), error)
+    assert listed + datetime.timedelta(seconds=0.2) < until <= failed
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), OSError(errno.EHOSTUNREACH, "no route")], ids=repr)
+async def test_a_copy_whose_watch_was_silent_was_current_at_the_last_answer(error):
+    listed, until, _ = await _read_times(Script(), error)
+    assert until <= listed
 
 
 @pytest.mark.parametrize("waited", [True, False])

@@ -18,6 +18,8 @@ over last and the state of then. The changes of other objects are reported meanw
 """
 
 import asyncio
+import datetime
+import errno
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 Item = localcopy.Item
 
+_SILENCE = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 FRESH_SECONDS = 10.0
 """For this long a list is regarded as current."""
 
@@ -42,6 +45,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         synced: whether the first list has arrived.
         answered: whether the API server has answered, even with an error.
         problem: the reason why the collection cannot be followed now; None without one.
+        current_until: the last moment at which the copy was known to be current; None without a problem, or if the
+            collection was never listed.
     """
 
     def __init__(
@@ -69,10 +74,12 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         self._backoff = backoff.Backoff()
         self._logged = ""
         self._listed_at = -FRESH_SECONDS
+        self._heard_at: datetime.datetime | None = None
         self._stale = asyncio.Event()
         self.synced = asyncio.Event()
         self.answered = asyncio.Event()
         self.problem: errors.KubeError | None = None
+        self.current_until: datetime.datetime | None = None
 
     async def create(self, body: object, *, namespace: str | None = None) -> T:
         """Create an object; return it as stored.
@@ -177,6 +184,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
                 watching_since = loop.time()
                 async for seen in self._watch(version):
                     version = seen
+                    self._heard_at = _now()
+                self._heard_at = _now()
             except errors.KubeError as error:
                 version = ""
                 asked = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
@@ -200,7 +209,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         self.keep_only(fresh, listing.resource_version, left_out)
         self.leave_out_only(listing.unreadable)
         self._listed_at = asked_at
-        self.problem = None
+        self.problem = self.current_until = None
+        self._heard_at = _now()
         self.synced.set()
         self.answered.set()
         return listing.resource_version
@@ -234,11 +244,27 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         if isinstance(error, errors.Expired):
             log.info("watch is too old, listing again", extra={"kind": self.kind.plural})
             return
+        if self.problem is None and self._heard_at is not None:
+            # A silent peer may have been gone for long; a refusal or a broken connection is noticed at once.
+            self.current_until = self._heard_at if _is_silence(error) else _now()
         self.problem = error
         self.answered.set()
         if str(error) != self._logged:
             self._logged = str(error)
             log.warning("cannot follow %s, trying again: %s", self.kind.plural, error)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _is_silence(error: BaseException | None) -> bool:
+    """Return whether the cause of the error is a peer that did not answer in time."""
+    while error is not None:
+        if isinstance(error, TimeoutError) or getattr(error, "errno", None) in _SILENCE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def count_unreadable(mirrors: Iterable[Mirror[Any]]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import pytest
 from drawbar.driver import errors
 from drawbar.driver.cli.status import building, live, reading
 from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
 from drawbar.mocks.cluster import deployment
 
 SECONDS = 30
@@ -38,9 +39,10 @@ def test_what_cannot_be_followed_is_named_until_it_can_be(drawbar_apiserver):
             client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api,
             live.following(api, driver="drawbar.dev", changed=lambda old, new: wake.set()) as following,
         ):
-            unread = following.cluster().unread
-            assert len(unread) == 2  # fabrics and deviceattachments: there are no CRDs
-            assert all("install Drawbar's chart" in sentence for sentence in unread)
+            # There are no CRDs.
+            (sentence,) = following.cluster().unread
+            assert sentence.startswith("fabrics, deviceattachments cannot be read: ")
+            assert "install Drawbar's chart" in sentence
             await deployment.apply(api)
             fabric = {
                 "apiVersion": kinds.FABRIC.api_version,
@@ -56,6 +58,30 @@ def test_what_cannot_be_followed_is_named_until_it_can_be(drawbar_apiserver):
             assert not any(sentence.startswith("fabrics ") for sentence in following.cluster().unread)
 
     asyncio.run(work())
+
+
+def test_collections_with_one_reason_share_a_sentence():
+    def refuse(plural):
+        return kube_errors.Denied(f'GET /api/{plural}: 403 {plural} is forbidden: cannot list "{plural}"')
+
+    def miss(plural):
+        return kube_errors.Unreachable(f"GET /api/{plural} got no answer from https://10.0.0.1: refused")
+
+    told = live.describe_problems(
+        {
+            "fabrics": refuse("fabrics"),
+            "events": miss("events"),
+            "pods": refuse("pods"),
+            "resourceclaims": miss("resourceclaims"),
+            "resourceslices": kube_errors.Unreachable("GET /api/resourceslices: 500 broken"),
+        }
+    )
+    assert [sentence.partition(";")[0] for sentence in told] == [
+        "fabrics, pods cannot be read: 403 Forbidden",
+        "events, resourceclaims cannot be read: https://10.0.0.1 does not answer: refused",
+        "resourceslices cannot be read: 500 broken",
+    ]
+    assert "the right to list and watch fabrics, pods" in told[0]
 
 
 def test_an_api_server_that_is_gone_is_an_error(drawbar_apiserver, monkeypatch, tmp_path):

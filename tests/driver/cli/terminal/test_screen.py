@@ -192,6 +192,13 @@ def test_missing_rights_failures_and_waiting_claims_are_named_at_each_width(widt
     assert "! devicetaintrules cannot be read" in unread
 
 
+def test_an_old_state_tells_its_age():
+    since = pages.Clock().format_ago(240)
+    for kinds, told in (((), "everything"), (("fabrics", "pods"), "fabrics, pods")):
+        page = msgspec.structs.replace(BROKEN, stale=model.Stale(kinds=kinds, since=since))
+        assert f"! {told} was last read 4m ago" in draw_screen(page=page)
+
+
 def test_a_failed_device_of_a_large_cluster_is_on_the_first_screen():
     page = pages.make_large_page(15000)
     assert "Failed" in draw_screen(page=page)

@@ -9,30 +9,31 @@ from drawbar.driver.cli.ui import device_rows, model
 
 ROWS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(["Free", "Ready", "Failed"]))
 SENTENCES = st.lists(st.sampled_from(["fabrics", "events"]), unique=True).map(tuple)
-PAGES = st.tuples(ROWS, SENTENCES)
+STALE = st.sampled_from([model.Stale(), model.Stale(kinds=("pods",), since="2026-01-01T00:00:00Z")])
+PAGES = st.tuples(ROWS, SENTENCES, STALE)
 
 
 def next_page(content, before):
     """Return a page in which a row that is equal to the one before is the same object."""
-    states, unread = content
+    states, unread, stale = content
     rows = {}
     for name, state in states.items():
         device = tree.Device(pool="p", name=name, state=state)
         row = device_rows.describe_row(device, fabric="f")
         old = before.rows.get(row.key) if before is not None else None
         rows[row.key] = old if old == row else row
-    return model.Page(rows=rows, unread=unread)
+    return model.Page(rows=rows, unread=unread, stale=stale)
 
 
 @given(st.lists(PAGES, min_size=1, max_size=6))
 def test_updates_one_after_the_other_give_the_last_page(contents):
-    shown, unread, before = {}, (), None
+    shown, unread, stale, before = {}, (), model.Stale(), None
     for content in contents:
         after = next_page(content, before)
         update = model.update(before, after)
         if update is None:
             assert before is not None
-            assert (before.rows, before.unread) == (after.rows, after.unread)
+            assert before == after
         else:
             if update.is_whole:
                 shown = {}
@@ -41,8 +42,9 @@ def test_updates_one_after_the_other_give_the_last_page(contents):
             for key in update.gone:
                 del shown[key]
             unread = update.unread if update.unread is not None else unread
+            stale = update.stale if update.stale is not None else stale
             assert len(update.rows) <= len(after.rows)
-        assert (shown, unread) == (after.rows, after.unread)
+        assert (shown, unread, stale) == (after.rows, after.unread, after.stale)
         before = after
 
 

@@ -27,7 +27,8 @@ def describe_fabric(
         name: the Fabric's name.
         fabric: the Fabric object; None if there is none.
         enclosures: the devices of each enclosure.
-        is_listed: whether Fabrics could be read; only then is a fabric without an object missing.
+        is_listed: whether Fabrics can be read now; if not, a fabric without an object is not missing, and the state of
+            an object is only the last known one.
     """
     if fabric is None:
         return tree.Fabric(
@@ -51,6 +52,8 @@ def describe_fabric(
         state, message = BLOCKED, blocked
         remedy = f"drawbar explain fabric/{name}"
         problems = (tree.Problem(severity=Severity.WARNING.value, message=blocked, remedy=remedy),)
+    if not is_listed:
+        state, since, message = UNKNOWN, "", f"Fabrics cannot be read now; the last known state is {state}"
     status = fabric.status
     return tree.Fabric(
         name=name,

@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
+import datetime
 import heapq
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments, claims, fabrics, slices, taintrules
-from drawbar.driver.cli import progress
+from drawbar.driver.cli import progress, remedies
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.status import observed, reading
 from drawbar.driver.kube import client, discovery, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
 FIRST_ANSWER_SECONDS = 60.0
+_REQUEST = re.compile(r"^(?:GET|WATCH) \S+: ")
 
 Changed = Callable[[mirror.Item | None, mirror.Item | None], None]
 """A function that gets each object before and after a change, or None; it must not block."""
@@ -103,11 +106,13 @@ class Live:
         )
 
     def unread(self) -> tuple[str, ...]:
-        """Return a sentence for each collection without a working watch, and for objects that cannot be read."""
-        collections = tuple(
-            reading.sentence(_unread(plural, followed.problem))
-            for plural, followed in self._mirrors.items()
-            if followed.problem is not None
+        """Return a sentence for the collections without a working watch, by reason, and for objects that cannot be read."""
+        collections = describe_problems(
+            {
+                plural: followed.problem
+                for plural, followed in self._mirrors.items()
+                if followed.problem is not None
+            }
         )
         objects = [left for followed in self._mirrors.values() for left in followed.unreadable.values()]
         return (*collections, *reading.describe_unreadable(objects))
@@ -115,6 +120,21 @@ class Live:
     def find_unlisted(self) -> frozenset[str]:
         """Return the plural names of the collections without a working watch."""
         return frozenset(plural for plural, followed in self._mirrors.items() if followed.problem is not None)
+
+    def find_stale(self) -> Mapping[str, datetime.datetime]:
+        """Return, for each collection that was listed and has no working watch now, when it was last current."""
+        return {
+            plural: followed.current_until
+            for plural, followed in self._mirrors.items()
+            if followed.current_until is not None
+        }
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the API server answers for no collection."""
+        return all(
+            isinstance(followed.problem, kube_errors.Unreachable) for followed in self._mirrors.values()
+        )
 
     def fabrics(self) -> tuple[fabrics.Fabric, ...]:
         """Return the Fabrics of the driver."""
@@ -152,6 +172,30 @@ async def _taint_rules(api: client.Client) -> kinds.Kind | None:
         return None
 
 
-def _unread(plural: str, error: kube_errors.KubeError) -> Unread:
-    is_denied = isinstance(error, kube_errors.Denied)
-    return Unread(what=plural, why=str(error), permission=f"list and watch {plural}" if is_denied else "")
+def describe_problems(problems: Mapping[str, kube_errors.KubeError]) -> tuple[str, ...]:
+    """Return one sentence for each reason why collections cannot be read; it names all collections with that reason."""
+    by_reason: dict[str, list[str]] = {}
+    for plural, problem in problems.items():
+        by_reason.setdefault(_describe_reason(problem), []).append(plural)
+    return tuple(
+        reading.sentence(_unread(plurals, problems[plurals[0]], reason))
+        for reason, plurals in by_reason.items()
+    )
+
+
+def _describe_reason(error: kube_errors.KubeError) -> str:
+    """Return the error without the collection."""
+    if _is_forbidden(error):
+        return "403 Forbidden"
+    return _REQUEST.sub("", remedies.plain(str(error)))
+
+
+def _is_forbidden(error: kube_errors.KubeError) -> bool:
+    return isinstance(error, kube_errors.Denied) and not isinstance(error, kube_errors.Unauthenticated)
+
+
+def _unread(plurals: list[str], error: kube_errors.KubeError, reason: str) -> Unread:
+    what = ", ".join(plurals)
+    if _is_forbidden(error):
+        return Unread(what=what, why=reason, permission=f"list and watch {what}")
+    return Unread(what=what, why=reason, remedy=remedies.find_remedy(error))

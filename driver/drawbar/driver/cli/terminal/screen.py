@@ -218,7 +218,7 @@ def render(
     """
     above = [
         _summary(page, now, width),
-        *_unread(page),
+        *_unread(page, now),
         *_fabrics(page, now),
         *_render_pending(page, now),
         text.Text(),
@@ -269,8 +269,12 @@ def _summary(page: model.Page, now: datetime.datetime, width: int) -> text.Text:
     return line
 
 
-def _unread(page: model.Page) -> list[text.Text]:
-    return [text.Text(f"! {tables.clean(sentence)}", "yellow") for sentence in page.unread[:UNREAD]]
+def _unread(page: model.Page, now: datetime.datetime) -> list[text.Text]:
+    lines = [text.Text(f"! {tables.clean(sentence)}", "yellow") for sentence in page.unread[:UNREAD]]
+    if page.stale.since:
+        what = ", ".join(page.stale.kinds) or "everything"
+        lines.insert(0, text.Text(f"! {what} was last read {views.age(page.stale.since, now)} ago", "red"))
+    return lines
 
 
 def _fabrics(page: model.Page, now: datetime.datetime) -> list[text.Text]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 
 from drawbar.driver import errors, evaluation
+from drawbar.driver.api import meta
 from drawbar.driver.cli.explain import pending
 from drawbar.driver.cli.status import live
 from drawbar.driver.cli.ui import device_rows, model
@@ -116,7 +117,10 @@ async def _keep(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await wake.wait()
-        if wake.is_set() or cluster.unread() != latest.page.unread:
+        if wake.is_set() or (cluster.unread(), find_stale(cluster)) != (
+            latest.page.unread,
+            latest.page.stale,
+        ):
             wake.clear()
             latest.publish(draw())
             await asyncio.sleep(PAUSE_SECONDS)
@@ -142,4 +146,16 @@ def page(
         unused=unused,
         events=model.list_events(cluster.events(model.EVENTS)),
         unread=cluster.unread(),
+        stale=find_stale(cluster),
+    )
+
+
+def find_stale(cluster: live.Live) -> model.Stale:
+    """Return the collections with old content, and its time."""
+    current_until = cluster.find_stale()
+    if not current_until:
+        return model.Stale()
+    return model.Stale(
+        kinds=() if cluster.is_unreachable else tuple(current_until),
+        since=meta.timestamp(min(current_until.values())),
     )

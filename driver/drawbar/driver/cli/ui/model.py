@@ -96,6 +96,18 @@ class Event(tree.Node, frozen=True):
     about: tuple[Regarding, ...]
 
 
+class Stale(tree.Node, frozen=True):
+    """The collections that can no longer be read; the page has their last known content.
+
+    Attributes:
+        kinds: their plural names; empty if the API server answers for none.
+        since: the last moment at which the whole content was known to be current, RFC 3339; empty if it is current.
+    """
+
+    kinds: tuple[str, ...] = ()
+    since: str = ""
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The content at one moment.
 
@@ -106,7 +118,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         waiting: the number of all claims that wait for a device.
         unused: the number of all claims that no pod uses.
         events: the Events, the newest first.
-        unread: one sentence for each kind without a working watch.
+        unread: one sentence for each reason why kinds cannot be read.
+        stale: the kinds that could be read before, and no longer can.
     """
 
     about: About = msgspec.field(default_factory=About)
@@ -118,6 +131,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     unused: int = 0
     events: tuple[Event, ...] = ()
     unread: tuple[str, ...] = ()
+    stale: Stale = Stale()
 
 
 class Update(tree.Node, frozen=True):
@@ -127,7 +141,7 @@ class Update(tree.Node, frozen=True):
         is_whole: whether the update replaces the content; else rows are added, replaced and removed.
         rows: new or changed rows.
         gone: the keys of the removed rows.
-        about, fabrics, claims, waiting, unused, events, unread: the new values; None if unchanged.
+        about, fabrics, claims, waiting, unused, events, unread, stale: the new values; None if unchanged.
     """
 
     is_whole: bool
@@ -140,6 +154,7 @@ class Update(tree.Node, frozen=True):
     unused: int | None = None
     events: tuple[Event, ...] | None = None
     unread: tuple[str, ...] | None = None
+    stale: Stale | None = None
 
 
 def update(before: Page | None, after: Page) -> Update | None:
@@ -166,6 +181,7 @@ def update(before: Page | None, after: Page) -> Update | None:
         unused=after.unused if after.unused != before.unused else None,
         events=after.events if after.events != before.events else None,
         unread=after.unread if after.unread != before.unread else None,
+        stale=after.stale if after.stale != before.stale else None,
     )
     return None if difference == Update(is_whole=False) else difference
 
@@ -181,6 +197,7 @@ def _make_full_update(page: Page) -> Update:
         unused=page.unused,
         events=page.events,
         unread=page.unread,
+        stale=page.stale,
     )
 
 
