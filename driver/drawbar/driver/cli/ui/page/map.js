@@ -65,12 +65,16 @@ function slot(row, isWhole) {
 
 function enclosure(name, rows, isWhole, isOwn) {
   const counts = newCounts(), classes = new Set();
-  for (const row of rows) { counts.all++; counts[row.category]++; classes.add(row.device.deviceClass || "other"); }
+  let longest = 0;
+  for (const row of rows) { counts.all++; counts[row.category]++; classes.add(row.device.deviceClass || "other"); longest = Math.max(longest, row.device.name.length); }
   const label = name || (isOwn ? "no node" : "devices");
-  return make("section", {class: "enclosure", "aria-label": `${isOwn ? "node" : "enclosure"} ${label}, ${counts.used} of ${counts.all} in use`},
+  const made = make("section", {class: "enclosure", "aria-label": `${isOwn ? "node" : "enclosure"} ${label}, ${counts.used} of ${counts.all} in use`},
     make("h3", {}, isOwn && name ? link(routes.node(name), label, {tabindex: "-1", class: "spot"}) : make("span", {class: "name", title: label}, label),
       make("small", {title: [...classes].sort().join(", ")}, isWhole ? `${[...classes].sort().join(", ")} ` : "", make("b", {}, load(counts)))),
     make("div", {class: "slots"}, rows.map((row) => slot(row, isWhole))));
+  // Slots are as wide as the longest name.
+  if (isWhole) made.style.setProperty("--name", `${longest}ch`);
+  return made;
 }
 
 // The clause about the host in a problem of its fabric.
