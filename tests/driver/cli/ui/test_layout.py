@@ -3,10 +3,12 @@
 import contextlib
 import itertools
 
+import msgspec
 import pytest
 from tests.scenes import pages
 
-from drawbar.driver.cli.ui import following, server
+from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.ui import following, model, server
 from drawbar.mocks.testing import browser
 
 pytestmark = pytest.mark.tool("chromium")
@@ -127,6 +129,101 @@ async def test_a_healthy_an_empty_and_a_large_cluster_fit(width):
         assert await tab.evaluate("document.querySelectorAll('*').length") < 4000
         assert await tab.evaluate("document.querySelectorAll('.enclosure .cell.failed').length") == 15
         await check(tab, "#/")
+
+
+def make_mixed_page():
+    """Return a page with enclosures of many classes, and a taint with a long text."""
+    clock, rows = pages.Clock(), []
+    taint = tree.Taint(key="drawbar.dev/administrator", value="psu2", effect="NoSchedule")
+    for enclosure, names in (
+        ("chassis-1", ("cxl-memory-1", "fpga-1", "gpu-1", "nic-1", "nvme-1")),
+        ("chassis-of-row-2", ("accelerator-1", "cxl-memory-2", "fpga-2", "gpu-2", "nvme-2")),
+    ):
+        for name in names:
+            fields = {"taints": (taint,)} if name == "gpu-2" else {}
+            device_class = name.rpartition("-")[0]
+            rows.append(pages.row(clock, len(rows), enclosure, device_class, "M", name, **fields))
+    return msgspec.structs.replace(pages.make_healthy_page(), rows={row.key: row for row in rows})
+
+
+BROKEN_WORDS = """[...document.querySelectorAll('.why')].flatMap((each) => [...each.childNodes]).filter((node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return node.nodeType === Node.TEXT_NODE && !node.data.includes(' ') && range.getClientRects().length > 1;
+}).map((node) => node.data)"""
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_names_beside_a_list_of_classes_and_words_of_taints_are_whole(width):
+    async with opened(make_mixed_page(), width=width) as (tab, _):
+        await tab.until(f"{NEWS} > 10")
+        await check(tab, "#/")
+        assert await tab.evaluate(BROKEN_WORDS) == []
+        assert await tab.evaluate(f"{LINKS}.at(-1)") == "#/device/rack-1%2Fchassis-of-row-2/gpu-2?explain"
+
+
+LINKS = "[...document.querySelectorAll('#attention .action')].map((each) => each.getAttribute('href'))"
+
+
+async def test_each_kind_of_trouble_offers_its_explanation():
+    async with opened(pages.make_broken_page(), width=1440) as (tab, _):
+        kinds = await tab.until(f"new Set({LINKS}.map((each) => each.split('/')[1])).size && {LINKS}")
+        assert {link.split("/")[1] for link in kinds} == {"claim", "device", "fabric"}
+        # Only missing rights and rests of long lists have none.
+        entries = "[...document.querySelectorAll('#attention .row:not(:has(.action))')].map((each) => each.textContent)"
+        assert all("not readable" in text for text in await tab.evaluate(entries))
+
+
+CONNECTION = "document.getElementById('connection').textContent"
+BANNER = "document.getElementById('lost')"
+
+
+async def test_the_page_is_live_only_while_everything_is_read():
+    page = pages.make_healthy_page()
+    since = "2026-01-02T03:04:05Z"
+    async with opened(page, width=390) as (tab, latest):
+        await tab.until(f"{CONNECTION} === 'live' && {BANNER}.hidden")
+        latest.publish(msgspec.structs.replace(page, unread=("pods cannot be read: 403",)))
+        await tab.until(f"{CONNECTION} === 'incomplete' && {BANNER}.hidden")
+        for kinds, told in (
+            ((), "The API server cannot be read"),
+            (("fabrics", "pods"), "fabrics, pods cannot"),
+        ):
+            stale = model.Stale(kinds=kinds, since=since)
+            latest.publish(msgspec.structs.replace(page, unread=("pods cannot be read: gone",), stale=stale))
+            banner = await tab.until(
+                f"{CONNECTION} === 'out of date' && {BANNER}.innerText.startsWith({told!r}) && {BANNER}.innerText"
+            )
+            assert "2026" in banner
+            await check(tab, "#/")
+        latest.publish(page)
+        await tab.until(f"{CONNECTION} === 'live' && {BANNER}.hidden")
+
+
+async def test_after_drawbar_ui_ended_no_fabric_is_shown_as_good():
+    async with contextlib.AsyncExitStack() as stack:
+        latest = following.Latest()
+        latest.publish(pages.make_healthy_page())
+        bound = stack.enter_context(server.listening())
+        serving = server.serving(latest, bound)
+        url = await serving.__aenter__()
+        tab = await stack.enter_async_context(browser.opened(url))
+        await tab.until("document.querySelector('#map-head .chip.good')")
+        await serving.__aexit__(None, None, None)
+        await tab.until(f"{CONNECTION} === 'not connected' && !{BANNER}.hidden")
+        chip = await tab.evaluate("document.querySelector('#map-head .chip').textContent")
+        assert chip.endswith("was Connected")
+        assert await tab.evaluate("document.querySelectorAll('.good').length") == 0
+
+
+async def test_the_sentence_of_a_lost_manager_ends_before_the_next():
+    page = pages.make_healthy_page()
+    lost = msgspec.structs.replace(
+        page.fabrics[0], state="Unreachable", message="the manager may be overloaded"
+    )
+    async with opened(msgspec.structs.replace(page, fabrics=(lost,)), width=1440) as (tab, _):
+        banner = await tab.until("document.querySelector('#map-head .banner')?.textContent")
+        assert "the manager may be overloaded. Attached devices keep working" in banner
 
 
 async def test_lines_lead_from_each_port_to_its_slot():

@@ -41,6 +41,9 @@ export function tick() {
   for (const each of document.querySelectorAll("time")) set(each, (each.dataset.before || "") + age(each.dateTime));
 }
 
+// The text, which may break after these signs.
+export const breakable = (text) => text.split(/(?<=[/=:])(?=\w)/).flatMap((part, index) => index ? [make("wbr"), part] : [part]);
+
 export function copy(text, label) {
   return make("button", {type: "button", class: "copy", "data-copy": text, "aria-label": `Copy ${label}`, title: `Copy ${label}`}, "copy");
 }

@@ -37,11 +37,12 @@ function tabs(listed, current) {
 function head(fabric, counts) {
   const lines = [];
   if (fabric) {
-    lines.push(make("div", {class: "map-title"}, link(routes.fabric(fabric.name), fabric.name, {class: "big"}), fabricChip(fabric), time(fabric.since, "for "),
+    lines.push(make("div", {class: "map-title"}, link(routes.fabric(fabric.name), fabric.name, {class: "big"}), fabricChip(fabric), cluster.isLost ? "" : time(fabric.since, "for "),
       make("span", {class: "dim push"}, counts.all ? `${load(counts, " of ")} in use · ${noted(counts)}` : ""),
       counts.all ? link(routes.exact(fabric.name), "as a table", {class: "action", "aria-keyshortcuts": "t"}) : ""));
-    if (fabric.message) lines.push(make("p", {class: `banner ${["Degraded", "Blocked"].includes(fabric.state) ? "warn" : fabric.state === "Pending" ? "" : "bad"}`}, fabric.message,
-      ["Connected", "Degraded", "Blocked", "Pending", "Missing", "Unknown", "Deleting"].includes(fabric.state) ? "" : " Attached devices keep working; attaches and releases wait until the manager answers."));
+    // In the other states, the reason is that of the condition Connected.
+    const isLost = !["Connected", "Degraded", "Blocked", "Pending", "Missing", "Unknown", "Deleting"].includes(fabric.state);
+    if (fabric.message) lines.push(make("p", {class: `banner ${["Degraded", "Blocked", "Unknown"].includes(fabric.state) ? "warn" : fabric.state === "Pending" ? "" : "bad"}`}, fabric.message, isLost ? `${/[.!?…]$/.test(fabric.message) ? "" : "."} Attached devices keep working; attaches and releases wait until the manager answers.` : ""));
   } else if (counts.all) {
     lines.push(make("div", {class: "map-title"}, make("b", {class: "big"}, "Devices in nodes"), make("span", {class: "dim push"}, noted(counts))));
   }

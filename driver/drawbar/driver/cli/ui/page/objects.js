@@ -29,7 +29,7 @@ function device(pool, name) {
   const {device} = row;
   const names = new Set([device.attachment, device.node && "", ...device.claims.flatMap((claim) => [claim.name, ...claim.pods])].filter(Boolean));
   return {
-    title: name, chips: [stateChip(row), row.isIll ? chip("warn", "Unhealthy", device.healthMessage) : "", row.taints.map((taint) => chip("blocked", taint))], row,
+    title: name, chips: [stateChip(row), row.isIll ? chip("warn", "Unhealthy", device.healthMessage) : "", row.taints.map((taint) => chip("blocked", taint, taint))], row,
     note: row.why, noteStyle: row.category === "failed" ? "bad" : "",
     facts: [
       ["Since", device.since && [time(device.since), " ago · ", make("span", {class: "dim"}, moment(device.since))]],

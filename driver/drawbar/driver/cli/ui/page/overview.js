@@ -1,6 +1,6 @@
 // The overview: tiles, attention, changes under way and the latest Events.
 
-import {element, make, replace, time} from "./dom.js";
+import {breakable, element, make, replace, time} from "./dom.js";
 import {byName, chip, cluster, hasTrouble, link, routes, step, summary} from "./store.js";
 
 const MOST = 6; // entries of one kind
@@ -61,9 +61,9 @@ function tiles() {
   ];
 }
 
-export function entry(mark, title, why, target = "") {
-  const more = target && [" ", link(`${target}?explain`, "Explain", {class: "action"})];
-  return make("li", {class: "row"}, make("div", {class: "what"}, mark, title && make("b", {}, title)), why || more ? make("p", {class: "why"}, why, more) : "");
+export function entry(mark, title, why, target = "", action = "Explain") {
+  const more = target && [" ", link(`${target}?explain`, action, {class: "action"})];
+  return make("li", {class: "row"}, make("div", {class: "what"}, mark, title && make("b", {}, title)), why || more ? make("p", {class: "why"}, [why].flat().map((each) => typeof each === "string" ? breakable(each) : each), more) : "");
 }
 
 export const waitChip = (claim) => claim.severity === "note" ? chip("free", "without a pod") : chip("wait", ["waits ", time(claim.since)]);
@@ -78,11 +78,11 @@ function attention() {
   const {failed, ill, taints} = summary();
   const bad = [], warn = cluster.unread.map((sentence) => entry(chip("warn", "not readable"), "", sentence)), rest = [];
   for (const fabric of cluster.fabrics) {
-    const problems = fabric.problems.length || fabric.state === "Connected" ? fabric.problems : [{type: fabric.state, reason: "", since: fabric.since, message: fabric.message}];
+    const problems = fabric.problems.length || ["Connected", "Unknown"].includes(fabric.state) ? fabric.problems : [{type: fabric.state, reason: "", since: fabric.since, message: fabric.message}];
     for (const problem of problems) {
       const isLost = problem.type === "Connected";
       (isLost ? bad : warn).push(entry(chip(isLost ? "bad" : fabric.state === "Pending" ? "wait" : "warn", isLost ? problem.reason : problem.type),
-        link(routes.fabric(fabric.name), `fabric ${fabric.name}`), [problem.message, " ", time(problem.since, "· ")]));
+        link(routes.fabric(fabric.name), `fabric ${fabric.name}`), [problem.message, " ", time(problem.since, "· ")], fabric.state === "Missing" ? "" : routes.fabric(fabric.name)));
     }
   }
   for (const row of failed.slice(0, MOST))
@@ -96,9 +96,10 @@ function attention() {
   // A failed device is listed already.
   for (const [taint, tainted] of taints) {
     const rows = tainted.filter((row) => row.category !== "failed");
-    if (rows.length) rest.push(entry(chip("blocked", "tainted"), link(routes.exact(taint), rows.length === 1 ? rows[0].device.name : `${number(rows.length)} devices`), taint));
+    if (rows.length) rest.push(entry(chip("blocked", "tainted"), link(routes.exact(taint), rows.length === 1 ? rows[0].device.name : `${number(rows.length)} devices`), taint, routes.device(rows[0]), rows.length === 1 ? "Explain" : `Explain ${rows[0].device.name}`));
   }
   const listed = [...bad, ...warn, ...rest];
+  if (!listed.length && cluster.isLost) return [make("li", {class: "empty"}, "Nothing needed attention.")];
   if (!listed.length) return [make("li", {class: "empty good"}, make("i", {"aria-hidden": "true"}, "✓"), "Nothing needs attention.")];
   return listed;
 }

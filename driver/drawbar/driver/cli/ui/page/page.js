@@ -1,8 +1,8 @@
 // Follows /updates, and shows the view that the address names. See dom.js about text and markup.
 
 import {source} from "./stream.js";
-import {element, replace, set, tick} from "./dom.js";
-import {cluster, routes, update} from "./store.js";
+import {element, make, moment, replace, set, tick} from "./dom.js";
+import {cluster, link, routes, update} from "./store.js";
 import {eventEntries, overview} from "./overview.js";
 import {choose, drawMap} from "./map.js";
 import {drawTable, settle, target, view} from "./table.js";
@@ -59,6 +59,20 @@ function frame() {
   element("cluster").title = cluster.about.server ? `${cluster.about.server}, driver ${cluster.about.driver}` : "";
   element("leave").hidden = !cluster.about.reader;
   element("leave").title = cluster.about.reader || "";
+  drawConnection();
+}
+
+// The page is live only while the server is connected and reads all kinds.
+function drawConnection() {
+  const {isLost, stale, unread} = cluster;
+  const [text, style] = isLost ? ["not connected", "lost"] : stale.since ? ["out of date", "lost"] : unread.length ? ["incomplete", "wait"] : cluster.isRead ? ["live", "live"] : ["connecting", ""];
+  set(element("connection"), text);
+  element("connection").className = style;
+  const lines = isLost ? [make("p", {}, "This is the last known state. Run drawbar ui again if it has ended.")] : !stale.since ? [] : [make("p", {},
+    stale.kinds.length ? `${stale.kinds.join(", ")} cannot be read; their content is ` : "The API server cannot be read; this content is ",
+    `of ${moment(stale.since)}. `, link("#/", "Needs attention"), " has the reason.")];
+  element("lost").hidden = !lines.length;
+  replace(element("lost"), lines);
 }
 
 function plan(stale) {
@@ -78,10 +92,8 @@ function announce() {
 }
 
 function connected(isSo) {
-  set(element("connection"), isSo ? "live" : "not connected");
-  element("connection").className = isSo ? "live" : "lost";
-  element("lost").hidden = isSo;
-  set(element("lost"), isSo ? "" : "This is the last known state. Run drawbar ui again if it has ended.");
+  cluster.isLost = !isSo;
+  plan(true);
 }
 
 source.onmessage = (message) => {

@@ -8,7 +8,7 @@ export const WORDS = {used: "in use", free: "free", moving: "moving", kept: "kep
 export const GLYPHS = {used: "●", free: "○", moving: "◐", kept: "◉", blocked: "▲", failed: "✕", good: "✓", wait: "…", bad: "✕", warn: "!"};
 export const STEPS = {Allocated: [1, 4], Pending: [2, 4], Attached: [3, 4], Ready: [4, 4], Releasing: [1, 2], Released: [2, 2]};
 
-export const cluster = {rows: new Map(), about: {}, fabrics: [], claims: [], waiting: 0, unused: 0, events: [], unread: [], isRead: false, version: 0};
+export const cluster = {rows: new Map(), about: {}, fabrics: [], claims: [], waiting: 0, unused: 0, events: [], unread: [], stale: {kinds: [], since: ""}, isRead: false, isLost: false, version: 0};
 
 export const route = (kind, ...parts) => `#/${[kind, ...parts].map(encodeURIComponent).join("/")}`;
 export const routes = {
@@ -39,6 +39,7 @@ export function step(state) {
 export const stateChip = (row) => chip(row.category, row.device.state + step(row.device.state), row.waits);
 
 export function fabricChip(fabric) {
+  if (cluster.isLost) return chip("wait", `was ${fabric.state}`, fabric.message);
   const category = fabric.state === "Connected" ? "good" : ["Pending", "Deleting", "Unknown"].includes(fabric.state) ? "wait" : ["Degraded", "Blocked"].includes(fabric.state) ? "warn" : "bad";
   return chip(category, fabric.state, fabric.message);
 }
@@ -86,7 +87,7 @@ export function update(change) {
     rows.clear();
     for (const row of sorted) rows.set(row.key, row);
   }
-  for (const name of ["about", "fabrics", "claims", "waiting", "unused", "events", "unread"]) cluster[name] = change[name] ?? cluster[name];
+  for (const name of ["about", "fabrics", "claims", "waiting", "unused", "events", "unread", "stale"]) cluster[name] = change[name] ?? cluster[name];
   cluster.isRead = true;
   cluster.version++;
   return news;
