@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 Item = localcopy.Item
 
-_SILENCE = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
+_ABSENCE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 FRESH_SECONDS = 10.0
 """For this long a list is regarded as current."""
 
@@ -245,8 +245,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
             log.info("watch is too old, listing again", extra={"kind": self.kind.plural})
             return
         if self.problem is None and self._heard_at is not None:
-            # A silent peer may have been gone for long; a refusal or a broken connection is noticed at once.
-            self.current_until = self._heard_at if _is_silence(error) else _now()
+            # The break of an open connection is noticed at once, but a silent or absent peer may have been gone for long.
+            self.current_until = self._heard_at if _is_absence(error) else _now()
         self.problem = error
         self.answered.set()
         if str(error) != self._logged:
@@ -258,10 +258,10 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _is_silence(error: BaseException | None) -> bool:
-    """Return whether the cause of the error is a peer that did not answer in time."""
+def _is_absence(error: BaseException | None) -> bool:
+    """Return whether the cause of the error is a peer that cannot be reached or did not answer in time."""
     while error is not None:
-        if isinstance(error, TimeoutError) or getattr(error, "errno", None) in _SILENCE:
+        if isinstance(error, TimeoutError) or getattr(error, "errno", None) in _ABSENCE:
             return True
         error = error.__cause__ or error.__context__
     return False

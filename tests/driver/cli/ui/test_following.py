@@ -68,9 +68,9 @@ def test_the_page_has_its_age_and_no_good_fabric_until_the_api_server_is_back(cl
         return [fabric.state for fabric in page.fabrics]
 
     async def work(api):
+        before = read_clock()
         async with following.following(api, driver="drawbar.dev") as latest:
             assert (list_states(latest.page), latest.page.stale) == (["Connected"], model.Stale())
-            before = read_clock()
             async with asyncio.TaskGroup() as tasks:
                 restart = asyncio.to_thread(
                     cluster.server.call, lambda server: server.restart(down_seconds=DOWN_SECONDS)
