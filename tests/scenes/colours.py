@@ -38,7 +38,8 @@ def _check_fabric(cluster, fabric, on_page, now):
     item = next((each for each in cluster.fabrics if each.metadata.name == fabric.name), None)
     devices = [device for part in fabric.enclosures for device in part.devices if device.published]
     is_usable = not devices or any(map(_is_usable, devices))
-    is_good = item is not None and _is_good(item) and is_usable
+    is_listed = "fabrics" not in cluster.unlisted
+    is_good = is_listed and item is not None and _is_good(item) and is_usable
     assert (fabric.state == fabric_entries.CONNECTED) == is_good, fabric
     cause = _explain(cluster, "fabric", fabric.name, now).cause
     if not is_good:
