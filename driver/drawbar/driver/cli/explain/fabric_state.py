@@ -16,7 +16,7 @@ _STEPS = {
     fabric_entries.DELETING: "it goes when its last device is back: drawbar status fabric/{name} shows who has them",
     fabric_entries.PENDING: "drawbar doctor shows whether a controller runs and leads",
     fabric_entries.MISSING: "create the Fabric again, as it was",
-    fabric_entries.UNKNOWN: "kubectl get fabric {name} shows the missing right",
+    fabric_entries.UNKNOWN: "kubectl get fabric {name} shows why it cannot be read",
 }
 _OF_NO_CONDITION = frozenset(_STEPS)
 
