@@ -7,7 +7,7 @@ from drawbar.driver.api import fabrics
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.explain import diagnosis
 from drawbar.driver.cli.explain import observed as explained
-from drawbar.driver.cli.status import building, categories, fabric_entries, narrowing, tree, views
+from drawbar.driver.cli.status import building, categories, fabric_entries, faults, narrowing, tree, views
 from drawbar.driver.cli.ui import device_rows, model
 
 
@@ -55,7 +55,8 @@ def _check_fabric(cluster, fabric, on_page, now):
 
 def _check_device(cluster, row, listed, fabric, now, key):
     device = row.device
-    is_bad = device.state == "Failed" or device.health == "Unhealthy"
+    is_sick = any(True for _ in faults.list_faults(device))
+    is_bad = device.state == "Failed" or device.health == "Unhealthy" or is_sick
     name = f"device {device.pool}/{device.name} "
     assert any(sentence.startswith(name) for sentence in listed) == is_bad, (device, listed)
     assert (row.category == categories.FAILED) == (device.state == "Failed"), row
@@ -77,8 +78,8 @@ def _check_device(cluster, row, listed, fabric, now, key):
 def _check_claim(cluster, claim, listed, now):
     if claim.state != "Pending":
         return
-    name = f"claim {claim.namespace}/{claim.name} waits"
-    assert any(sentence.startswith(name) for sentence in listed), (claim, listed)
+    name = f"claim {claim.namespace}/{claim.name} "
+    assert any(sentence.startswith(name) and " waits" in sentence for sentence in listed), (claim, listed)
     if "pods" not in cluster.unlisted:
         cause = _explain(cluster, "claim", claim.name, now, claim.namespace).cause
         assert (cause is not None) == (claim.severity == "warning"), (claim, cause)
