@@ -79,9 +79,9 @@ def read_offers(slices_, by_node):
 
 
 def nodes_of(devices, hosts, *, refused=(), **changes):
-    standing = publish_slices(*devices, refused=refused, **changes)
-    by_node = plan_labels(devices, hosts, refused=refused, published_slices=standing)
-    return {name: nodes for name, (_, nodes) in read_offers(standing, by_node).items()}
+    stored = publish_slices(*devices, refused=refused, **changes)
+    by_node = plan_labels(devices, hosts, refused=refused, published_slices=stored)
+    return {name: nodes for name, (_, nodes) in read_offers(stored, by_node).items()}
 
 
 HOSTS = (host("h1", "a"), host("h2", "b"), host("h3", "ab"))
@@ -302,21 +302,21 @@ some_pairs = st.sets(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=8
 @given(some_hosts, st.lists(st.tuples(some_devices, some_pairs, st.booleans()), min_size=1, max_size=4))
 def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(hosts, steps):
     """Groups, refusals and claims come and go; only a claimed device may stay in its old pool."""
-    standing = ()
+    stored = ()
     for devices, refused, is_claimed in steps:
-        claimed = pools(standing) if is_claimed else {}
+        claimed = pools(stored) if is_claimed else {}
         facts = {"refused": refused, "claimed": claimed}
         # Where two pools exchange devices, one of them has to wait for the next round.
         for _ in range(3):
-            actions = desired.plan(make_fabric_state(*devices, **facts | {"published": standing}), NOW)
-            for state in scenes.carried_out(standing, actions):
+            actions = desired.plan(make_fabric_state(*devices, **facts | {"published": stored}), NOW)
+            for state in scenes.carried_out(stored, actions):
                 listed = [entry.name for each in state for entry in each.spec.devices]
                 assert len(listed) == len(set(listed))
-                standing = state
-        assert desired.plan(make_fabric_state(*devices, **facts | {"published": standing}), NOW) == ()
-        assert all(len(each.spec.devices) <= pool_writes.DEVICES_MAX for each in standing)
-        by_node = plan_labels(devices, hosts, refused=refused, published_slices=standing)
-        shown = read_offers(standing, by_node)
+                stored = state
+        assert desired.plan(make_fabric_state(*devices, **facts | {"published": stored}), NOW) == ()
+        assert all(len(each.spec.devices) <= pool_writes.DEVICES_MAX for each in stored)
+        by_node = plan_labels(devices, hosts, refused=refused, published_slices=stored)
+        shown = read_offers(stored, by_node)
         assert shown.keys() == {each.id for each in devices} or is_claimed
         for each in devices:
             pool, nodes = shown[each.id]

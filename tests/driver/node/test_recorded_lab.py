@@ -109,5 +109,5 @@ def test_both_are_well(after):
 
 
 def test_persistent_memory_has_nothing_on_it_that_a_release_waits_for(after):
-    standing = cxl_memory.read_layout(classes.Host.from_sysfs(after), reader.read(after).card_of(MEMORY))
-    assert (standing.memdev, standing.ram_bytes, standing.regions) == ("mem0", 0, ())
+    layout = cxl_memory.read_layout(classes.Host.from_sysfs(after), reader.read(after).card_of(MEMORY))
+    assert (layout.memdev, layout.ram_bytes, layout.regions) == ("mem0", 0, ())

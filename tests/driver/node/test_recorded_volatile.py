@@ -34,34 +34,34 @@ def card(host):
 
 
 def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
-    standing = reading.read_layout(dax, card(dax))
-    (region,) = standing.regions
-    assert (standing.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)
+    layout = reading.read_layout(dax, card(dax))
+    (region,) = layout.regions
+    assert (layout.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)
     assert region.dax == (region_steps.Dax(name="dax0.0", driver="device_dax"),)
-    assert region_steps.towards_ready(standing) is None
+    assert region_steps.towards_ready(layout) is None
     edits = classes.by_name("cxl-memory").edits(card(dax), dax)
     assert [(node.path, node.type, node.major, node.minor) for node in edits.device_nodes] == [
         ("/dev/dax0.0", "c", 252, 0)
     ]
-    assert region_steps.towards_ready(standing, "kmem") == region_steps.UnbindDax(
+    assert region_steps.towards_ready(layout, "kmem") == region_steps.UnbindDax(
         dax="dax0.0", driver="device_dax"
     )
-    assert region_steps.towards_rest(standing) == region_steps.UnbindDax(dax="dax0.0", driver="device_dax")
+    assert region_steps.towards_rest(layout) == region_steps.UnbindDax(dax="dax0.0", driver="device_dax")
 
 
 def test_system_memory_is_ready_and_goes_offline_first(system_ram):
-    standing = reading.read_layout(system_ram, card(system_ram))
-    (region,) = standing.regions
+    layout = reading.read_layout(system_ram, card(system_ram))
+    (region,) = layout.regions
     assert region.dax == (region_steps.Dax(name="dax0.0", driver="kmem"),)
     assert [(block.name, block.zone) for block in region.blocks] == [
         ("memory118", "Movable"),
         ("memory119", "Movable"),
     ]
-    assert region_steps.towards_ready(standing, "kmem") is None
+    assert region_steps.towards_ready(layout, "kmem") is None
     offline = region_steps.SetMemory(blocks=("memory118", "memory119"), state="offline")
-    assert region_steps.towards_ready(standing) == offline
-    assert region_steps.towards_rest(standing) == offline
-    assert region_steps.find_misplaced(standing) is None
+    assert region_steps.towards_ready(layout) == offline
+    assert region_steps.towards_rest(layout) == offline
+    assert region_steps.find_misplaced(layout) is None
 
 
 def test_a_card_without_a_region_gets_one_from_the_kernels_next_name(tmp_path):

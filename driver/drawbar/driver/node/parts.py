@@ -275,7 +275,7 @@ def finder(
         host=basis.host,
         local=own_devices,
         refusal=cleans.refusal,
-        standing=demands.attachment,
+        local_attachment=demands.attachment,
         occupied=netdevs.find_used,
     )
 

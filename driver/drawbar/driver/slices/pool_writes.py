@@ -98,13 +98,13 @@ def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> 
 
 
 def _drop_doubles(
-    changes: Iterable[Create | Replace], standing: Mapping[str, slices.ResourceSlice]
+    changes: Iterable[Create | Replace], stored: Mapping[str, slices.ResourceSlice]
 ) -> Iterator[Write]:
     """Yield the changes, without the devices that are in another slice at that moment.
 
     A slice that would have none left is withdrawn until they come.
     """
-    owners = {device.name: name for name, each in standing.items() for device in each.spec.devices}
+    owners = {device.name: name for name, each in stored.items() for device in each.spec.devices}
     for change in changes:
         name, spec = change.slice.metadata.name, change.slice.spec
         devices = tuple(device for device in spec.devices if owners.get(device.name, name) == name)
@@ -114,10 +114,10 @@ def _drop_doubles(
             yield change
         elif devices:
             fewer = msgspec.structs.replace(change.slice, spec=msgspec.structs.replace(spec, devices=devices))
-            if fewer != standing.get(name):
+            if fewer != stored.get(name):
                 yield msgspec.structs.replace(change, slice=fewer)
-        elif name in standing:
-            yield Delete(slice=standing[name])
+        elif name in stored:
+            yield Delete(slice=stored[name])
 
 
 def place(homes: Mapping[str, str], first: Mapping[str, str], filled: Mapping[str, int]) -> dict[str, str]:

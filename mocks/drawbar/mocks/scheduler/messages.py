@@ -17,7 +17,7 @@ NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
 STILL_NOT_SCHEDULABLE = "still not schedulable"
 
 
-def describe_unfit(refusals: Iterable[str], after: str) -> str:
+def describe_refusals(refusals: Iterable[str], after: str) -> str:
     """Return the message for a pod without a fitting node.
 
     Args:

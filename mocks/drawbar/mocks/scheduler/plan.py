@@ -223,11 +223,11 @@ def _held_against_nodes(
             refused[pools.offer(world.supply, node)] = answer
             refusals.append(answer.reason)
             continue
-        unfit = [claim for claim in claims if claim in spoilt or not _is_usable_on(claim, node)]
-        if not unfit:
+        unusable = [claim for claim in claims if claim in spoilt or not _is_usable_on(claim, node)]
+        if not unusable:
             return Placement(node=node.name, allocations=dict(zip(demands, answer, strict=True)))
         refusals.append("resourceclaim not available on the node")
-        unavailable += unfit
+        unavailable += unusable
     return _decide_without_node(pod, claims, unavailable, refusals)
 
 
@@ -270,6 +270,6 @@ def _decide_without_node(
             consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid
         ]
         if not consumers:
-            return Deallocate(claim=claim, reason=messages.describe_unfit(refusals, messages.DEALLOCATED))
+            return Deallocate(claim=claim, reason=messages.describe_refusals(refusals, messages.DEALLOCATED))
     after = messages.STILL_NOT_SCHEDULABLE if claims else messages.NOTHING_TO_DEALLOCATE
-    return Unschedulable(reason=messages.describe_unfit(refusals, after))
+    return Unschedulable(reason=messages.describe_refusals(refusals, after))

@@ -184,7 +184,7 @@ class Scheduler:
         if stale is not None:
             await self._binder.delete(stale)
             await self._fail(
-                pod, messages.describe_unfit([messages.STALE] * len(self._nodes), messages.DELETED)
+                pod, messages.describe_refusals([messages.STALE] * len(self._nodes), messages.DELETED)
             )
         return stale is not None
 

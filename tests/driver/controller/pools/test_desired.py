@@ -104,14 +104,14 @@ def test_a_device_that_moves_between_enclosures_leaves_before_it_arrives():
 
 
 def test_pools_that_exchange_their_devices_never_have_one_twice():
-    standing = publish_slices(device("a", "y"), device("b", "z"))
+    stored = publish_slices(device("a", "y"), device("b", "z"))
     for _ in range(3):
-        actions = desired.plan(make_fabric_state(device("a", "z"), device("b", "y"), published=standing), NOW)
-        for state in carried_out(standing, actions):
+        actions = desired.plan(make_fabric_state(device("a", "z"), device("b", "y"), published=stored), NOW)
+        for state in carried_out(stored, actions):
             names_ = [entry.name for each in state for entry in each.spec.devices]
             assert len(names_) == len(set(names_))
-            standing = state
-    homes = {entry.name: each.spec.pool.name for each in standing for entry in each.spec.devices}
+            stored = state
+    homes = {entry.name: each.spec.pool.name for each in stored for entry in each.spec.devices}
     assert homes == {"a": "f/z", "b": "f/y"}
 
 
@@ -383,9 +383,9 @@ def test_places_are_offered_alone_whatever_a_rule_says():
 
 def plan_limited(slices_max, *enclosures, before=()):
     listed = [device(f"d-{name}", name) for name in enclosures]
-    standing = publish_slices(*(device(f"d-{name}", name) for name in before))
+    stored = publish_slices(*(device(f"d-{name}", name) for name in before))
     limits = fabrics.Limits(slices=slices_max)
-    return desired.plan(make_fabric_state(*listed, published=standing, limits=limits), NOW)
+    return desired.plan(make_fabric_state(*listed, published=stored, limits=limits), NOW)
 
 
 def test_pools_beyond_the_limit_of_slices_are_withheld_and_reported():
@@ -419,13 +419,13 @@ def test_a_limit_that_is_lowered_withdraws_nothing():
     st.integers(1, 8),
 )
 def test_there_are_never_more_slices_than_the_limit_after_any_write(first, second, most):
-    standing = {}
+    stored = {}
     for enclosures in (first, second, second):
-        for action in plan_limited(most, *enclosures, before=[name.removeprefix("f/") for name in standing]):
+        for action in plan_limited(most, *enclosures, before=[name.removeprefix("f/") for name in stored]):
             match action:
                 case pool_writes.Create():
-                    standing[action.slice.spec.pool.name] = action
+                    stored[action.slice.spec.pool.name] = action
                 case pool_writes.Delete():
-                    del standing[action.slice.spec.pool.name]
-            assert len(standing) <= most
-    assert len(standing) == min(len(second), most)
+                    del stored[action.slice.spec.pool.name]
+            assert len(stored) <= most
+    assert len(stored) == min(len(second), most)

@@ -256,7 +256,7 @@ class World(clusters.Cluster):
             host=classes.Host.from_sysfs(self.folder / "sys"),
             local=self.local,
             refusal=self._refusal,
-            standing=functools.partial(self._make_own_attachment, boot_id),
+            local_attachment=functools.partial(self._make_own_attachment, boot_id),
             occupied=lambda names: self.occupied,
             pending_step=lambda attachment: self.step,
         )

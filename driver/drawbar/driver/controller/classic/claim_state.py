@@ -69,14 +69,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_missing_requests(self, requests: claim_requests.ClaimRequests) -> tuple[matching.Request, ...]:
         """Return the missing devices as requests."""
-        lacking = []
+        missing = []
         left = self.missing
         for request in sorted(requests.requests, key=lambda request: request.optional):
             short = min(left, request.count - self.count_taken(request))
             if short > 0:
-                lacking.append(msgspec.structs.replace(request, count=short))
+                missing.append(msgspec.structs.replace(request, count=short))
                 left -= short
-        return tuple(lacking)
+        return tuple(missing)
 
     def handle(self, requests: claim_requests.ClaimRequests) -> handles.Handle:
         """Return the allocation at the end of the attempt."""

@@ -195,13 +195,13 @@ class _Round:
             else:
                 self._allocate(requester, waiting, handle)
         elif attempt.missing:
-            lacking = attempt.find_missing_requests(waiting.requests)
-            given = matching.Search(self._stock, lacking).match_on(attempt.node)
+            missing = attempt.find_missing_requests(waiting.requests)
+            given = matching.Search(self._stock, missing).match_on(attempt.node)
             if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
                 self._break_off(attempt, reasons.NO_DEVICE_LEFT, message)
                 return
-            share = tuple((request.name, keys) for request, keys in zip(lacking, given, strict=True))
+            share = tuple((request.name, keys) for request, keys in zip(missing, given, strict=True))
             devices = len(attempt.held) + attempt.missing
             self._attach(waiting.claim, share, attempt.node, attempt.began, devices)
 

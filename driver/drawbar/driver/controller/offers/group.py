@@ -287,16 +287,16 @@ class _Room:
 
     def _report(self, rule: fabrics.CompositeRule, taken: Collection[int], over: Sequence[str]) -> None:
         """Add a sentence about the devices that the rule leaves over, and about the missing ones."""
-        lacking = [part for number, part in enumerate(rule.devices) if number not in taken]
+        missing = [part for number, part in enumerate(rule.devices) if number not in taken]
         unknown = [device for device in over if self._place(rule, device) is None]
-        reasons = [f"the fabric has no {_kind(part)}" for part in lacking] or [
+        reasons = [f"the fabric has no {_kind(part)}" for part in missing] or [
             f"a composite takes {_join_texts([f'{part.count} {_kind(part)}' for part in rule.devices])} of one {rule.within}"
         ]
         if unknown:
             reasons.append(f"the fabric names no switch of {self._ids(unknown)}")
         if over and rule.leftover is fabrics.Leftover.WITHHELD:
             begin = f"composite rule {rule.name} leaves {self._ids(over)} over"
-        elif lacking or unknown:
+        elif missing or unknown:
             begin = f"composite rule {rule.name} makes less than it could"
         else:
             return

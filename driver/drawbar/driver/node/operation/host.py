@@ -254,7 +254,7 @@ def _same(source: str, mount: str) -> bool:
 
 
 def _privileges(facts: Facts) -> Iterator[str]:
-    lacking = frozenset(Capability) - facts.capabilities if facts.capabilities is not None else frozenset()
+    missing = frozenset(Capability) - facts.capabilities if facts.capabilities is not None else frozenset()
     consequences = {
         Capability.CAP_SYS_ADMIN: (
             "PCI configuration space cannot be read beyond 64 bytes: no PCIe Device Serial Number is known, and fabric "
@@ -264,12 +264,12 @@ def _privileges(facts: Facts) -> Iterator[str]:
         Capability.CAP_SYS_PTRACE: "programs with an open device are not seen, so a device in use may be released",
     }
     # CAP_DAC_OVERRIDE includes CAP_DAC_READ_SEARCH.
-    if lacking >= {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}:
+    if missing >= {Capability.CAP_DAC_OVERRIDE, Capability.CAP_DAC_READ_SEARCH}:
         consequences[Capability.CAP_DAC_READ_SEARCH] = (
             "who of other users has a device open cannot be seen, so a device in use may be released"
         )
     for capability, consequence in consequences.items():
-        if capability in lacking:
+        if capability in missing:
             yield f"{capability.name} is missing (securityContext.capabilities.add, or privileged): {consequence}"
     if facts.first_namespaces["pid"] is False:
         yield "the host's processes cannot be seen (hostPID: true): a device in use may be released"

@@ -94,7 +94,7 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def container_view(self) -> model.Card:
         """Return the card, including its virtual functions only if the DeviceClass passes them to the claim."""
-        return self.card if self._parameters.virtual_functions.given else self.card.bare
+        return self.card if self._parameters.virtual_functions.is_given else self.card.bare
 
     @property
     def _parameters(self) -> parameters.DeviceParameters:

@@ -53,7 +53,7 @@ class LocalDevices(Protocol):
 # its allocation time.
 Refusal = Callable[[str, str, str | None, str | None], str | None]
 # Returns the state of a local device for a claim, by pool, device, the claim's UID and its allocation time.
-Standing = Callable[[str, str, str, str | None], attachments.DeviceAttachment]
+LocalAttachment = Callable[[str, str, str, str | None], attachments.DeviceAttachment]
 
 
 class Finder:
@@ -69,7 +69,7 @@ class Finder:
         pending_step: returns this node's present work on the device of an attachment.
         local: the devices of this node's own pool; None without such a pool.
         refusal: returns the reason that a claim cannot have a local device yet.
-        standing: returns the state of a local device for a claim.
+        local_attachment: returns the attachment that stands for a local device of a claim.
         occupied: returns the host's uses of network interfaces.
     """
 
@@ -85,7 +85,7 @@ class Finder:
         pending_step: StepOf = lambda _: "",
         local: LocalDevices | None = None,
         refusal: Refusal = lambda *_: None,
-        standing: Standing | None = None,
+        local_attachment: LocalAttachment | None = None,
         occupied: pool.Interfaces | None = None,
     ) -> None:
         self.driver = driver
@@ -97,7 +97,7 @@ class Finder:
         self._host = host
         self._local = local
         self._refusal = refusal
-        self._standing = standing
+        self._local_attachment = local_attachment
         self._occupied = occupied
 
     def find_by_attachments(self, uid: str) -> tuple[claimdevices.AllocatedDevice, ...] | None:
@@ -332,7 +332,7 @@ class Finder:
             else parameters.NOTHING
         )
         if (
-            self._standing is None
+            self._local_attachment is None
             or allocated.admin
             or allocated.is_shared
             or not demands.asks(device_parameters)
@@ -341,8 +341,10 @@ class Finder:
         use = readiness.Use(
             claim_uid=uid, allocation_timestamp=allocated.allocation_timestamp, prepared=prepared
         )
-        standing = self._standing(allocated.pool, allocated.device, uid, allocated.allocation_timestamp)
-        self._check(standing, card, use, f"{allocated.name} of this node")
+        attachment = self._local_attachment(
+            allocated.pool, allocated.device, uid, allocated.allocation_timestamp
+        )
+        self._check(attachment, card, use, f"{allocated.name} of this node")
 
     def _find_ready(
         self,

@@ -149,7 +149,7 @@ def decide(
     needs = [_need(use, answers, world) for use in uses]
     sieve = _held_against_nodes(pod, needs, world)
     if not sieve.fitting:
-        return _unfit(pod, sieve, context, world)
+        return _decide_without_node(pod, sieve, context, world)
     pending = [need.use.entry for need in needs if not need.allocated]
     if pending:
         return _ask_drivers(pending, context, sieve.fitting, world)
@@ -222,20 +222,20 @@ def _is_selected(node: matching.Node, need: _Need) -> bool:
     return all(matching.selects(selector, node) for selector in need.selectors)
 
 
-def _unfit(
+def _decide_without_node(
     pod: documents.Document, sieve: _Sieve, context: documents.Document | None, world: World
 ) -> Deallocate | modern.Unschedulable:
     """Decide for a pod without a fitting node: give back a blocking claim not used by another pod, if there is one."""
     claim = _given_back(pod, sieve.blocking, world)
     if claim is None:
         after = messages.STILL_NOT_SCHEDULABLE if sieve.needs else messages.NOTHING_TO_DEALLOCATE
-        return modern.Unschedulable(reason=messages.describe_unfit(sieve.refusals, after))
+        return modern.Unschedulable(reason=messages.describe_refusals(sieve.refusals, after))
     by_driver = not dialects.is_allocated_by_scheduler(claim, world.dialect)
     return Deallocate(
         claim=claim,
         deselect=by_driver and bool(objects.selected_node(context)),
         by_driver=by_driver,
-        reason=messages.describe_unfit(sieve.refusals, messages.DEALLOCATED),
+        reason=messages.describe_refusals(sieve.refusals, messages.DEALLOCATED),
     )
 
 

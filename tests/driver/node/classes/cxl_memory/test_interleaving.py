@@ -75,8 +75,8 @@ def make_pair_with_region(which, region=WHOLE, **changes):
     fresh = msgspec.structs.replace(region, **changes)
     return ensemble(
         *(
-            msgspec.structs.replace(standing, regions=(fresh,)) if number in which else standing
-            for number, standing in enumerate(PAIR)
+            msgspec.structs.replace(layout, regions=(fresh,)) if number in which else layout
+            for number, layout in enumerate(PAIR)
         )
     )
 
@@ -300,9 +300,9 @@ def as_seen(regions):
     """Return the pair with these regions on its members."""
     members = (
         msgspec.structs.replace(
-            standing, regions=tuple(each for each in regions if {*each.targets} & {*standing.decoders})
+            layout, regions=tuple(each for each in regions if {*each.targets} & {*layout.decoders})
         )
-        for standing in PAIR
+        for layout in PAIR
     )
     empty = next((each for each in regions if not each.targets and not each.committed), None)
     return ensemble(*members, empty=empty)
@@ -532,7 +532,7 @@ class _Dying(kernel.Kernel):
         self._left = steps
 
     async def run(self, target, what, function):
-        if not what.startswith("what stands on"):
+        if not what.startswith("to show the memory of"):
             self._left -= 1
             if self._left <= 0:
                 raise _Died

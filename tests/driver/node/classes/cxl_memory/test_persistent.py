@@ -46,18 +46,18 @@ def make_dax(tree, start):
 
 
 def test_without_a_region_there_is_nothing_to_do(tree):
-    standing, _ = read_layout_and_card(tree)
-    assert (region_steps.towards_ready(standing), region_steps.towards_rest(standing)) == (None, None)
+    layout, _ = read_layout_and_card(tree)
+    assert (region_steps.towards_ready(layout), region_steps.towards_rest(layout)) == (None, None)
 
 
 def test_a_region_is_in_the_way_and_left_alone_though_its_kernel_does_not_say_what_it_is(tree):
     tree.create_region([101])
     assert not (tree.root / "bus/cxl/devices/region0/mode").exists()
-    standing, _ = read_layout_and_card(tree)
-    assert [text.partition(":")[0] for text in region_steps.obstacles(standing)] == [
+    layout, _ = read_layout_and_card(tree)
+    assert [text.partition(":")[0] for text in region_steps.obstacles(layout)] == [
         "region0 holds persistent memory"
     ]
-    assert (region_steps.towards_ready(standing), region_steps.towards_rest(standing)) == (None, None)
+    assert (region_steps.towards_ready(layout), region_steps.towards_rest(layout)) == (None, None)
 
 
 def test_a_dax_device_in_the_regions_range_belongs_to_the_device(tree):

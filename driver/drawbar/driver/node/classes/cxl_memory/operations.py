@@ -30,11 +30,11 @@ def dax_nodes(
     In a composite, the dax device of a region over several members belongs to its first member.
     """
     root = os.fspath(host.sysfs)
-    standing = reading.read_layout(host, card, companions)
+    layout = reading.read_layout(host, card, companions)
     names = [
         dax.name
-        for region in standing.regions
-        if not {*region.targets[:1]} & {*standing.companions}
+        for region in layout.regions
+        if not {*region.targets[:1]} & {*layout.companions}
         for dax in region.dax
         if driver in (None, dax.driver)
     ]
@@ -106,8 +106,8 @@ class CxlMemory(generic.Generic, frozen=True, kw_only=True):
                 )
                 # One member represents all: they have the same memory blocks.
                 return ensemble.members[0], step
-            standing = await _read_standing_layout(kernel, host, card)
-            return standing, region_steps.towards_ready(standing, driver)
+            layout = await _read_layout(kernel, host, card)
+            return layout, region_steps.towards_ready(layout, driver)
 
         # An empty region has no owner yet: two devices arriving at once would both fill the same one.
         async with kernel.changing_region:
@@ -118,7 +118,7 @@ class CxlMemory(generic.Generic, frozen=True, kw_only=True):
     ) -> str | None:
         before: region_steps.Action | None = None
         for _ in range(STEPS_MAX + STEPS_PER_MEMBER * len(self.companions)):
-            standing, step = await decide()
+            layout, step = await decide()
             match step:
                 case None:
                     return None
@@ -127,8 +127,8 @@ class CxlMemory(generic.Generic, frozen=True, kw_only=True):
                 case interleaving.CannotInterleave(why=why):
                     raise errors.CannotInterleave(why)
                 case _ if step == before:
-                    return region_steps.find_misplaced(standing) or "the kernel has not finished the request"
-            await _execute(kernel, standing, step)
+                    return region_steps.find_misplaced(layout) or "the kernel has not finished the request"
+            await _execute(kernel, layout, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
@@ -140,12 +140,12 @@ class CxlMemory(generic.Generic, frozen=True, kw_only=True):
 
     def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
         """Return the next online memory or region to remove, as a clause, or None; each step has another text, to show progress."""
-        standing = reading.read_layout(host, card, self.companions)
-        match region_steps.towards_rest(standing):
+        layout = reading.read_layout(host, card, self.companions)
+        match region_steps.towards_rest(layout):
             case None:
                 return None
             case region_steps.SetMemory(blocks=blocks):
-                return region_steps.find_misplaced(standing) or f"{len(blocks)} memory blocks are online"
+                return region_steps.find_misplaced(layout) or f"{len(blocks)} memory blocks are online"
             case region_steps.UnbindDax(dax=name, driver=driver):
                 return f"{name} is bound to {driver}"
             case region_steps.SetRegion(region=name):
@@ -163,10 +163,10 @@ class CxlMemory(generic.Generic, frozen=True, kw_only=True):
             await self._quiesce(kernel, host, card)
 
     async def _quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        standing = await _read_standing_layout(kernel, host, card, self.companions)
-        step = region_steps.towards_rest(standing)
+        layout = await _read_layout(kernel, host, card, self.companions)
+        step = region_steps.towards_rest(layout)
         if step is not None:
-            await _execute(kernel, standing, step)
+            await _execute(kernel, layout, step)
 
     def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
         """Return the sanitize of the volatile memory, or None if kernel or device has none or the device has persistent memory."""
@@ -224,13 +224,13 @@ _Decision = tuple[
 ]
 
 
-async def _read_standing_layout(
+async def _read_layout(
     kernel: kernel.Kernel, host: Host, card: model.Card, companions: Collection[model.Card] = ()
 ) -> region_steps.Layout:
     among = " among others" if companions else ""
     return await kernel.run(
         f"the memory of {card.address}",
-        f"what stands on {card.address}{among}",
+        f"to show the memory of {card.address}{among}",
         lambda: reading.read_layout(host, card, companions),
     )
 
@@ -241,7 +241,7 @@ async def _ensemble(
     addresses = ", ".join(card.address for card in cards)
     return await kernel.run(
         f"the memory of {addresses}",
-        f"what stands on {addresses}",
+        f"to show the memory of {addresses}",
         lambda: reading.read_ensemble(host, cards),
     )
 

@@ -20,7 +20,7 @@ _BLOCKS_MAX = 1 << 16
 
 
 def read_layout(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> region_steps.Layout:
-    """Return the standing of the card's first memory device; `companions` are the other members of its composite."""
+    """Return the layout of the card's first memory device; `companions` are the other members of its composite."""
     return _Reading(os.fspath(host.sysfs)).read_layout(card, companions)
 
 
