@@ -30,7 +30,7 @@ class Lent:
 
     @property
     def name(self) -> str:
-        """The name of the device and of its claim."""
+        """Return the name of the device and of its claim."""
         return self.card.name
 
 

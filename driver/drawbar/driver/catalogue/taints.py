@@ -122,7 +122,7 @@ NO_FAULTS = frozenset(
     taint.key
     for taint in (IN_USE, CLEANING, FABRIC_UNREACHABLE, MAINTENANCE, WEAR_LIMITED, NOT_OFFERED, RESERVED)
 )
-"""The keys of taints on sound devices; each other taint of the driver, and of its nodes, shows a fault."""
+"""The keys of taints on sound devices. Each other taint of the controller or a node shows a fault."""
 
 
 def find(key: str, value: str = "") -> Taint | None:

@@ -7,7 +7,7 @@ from drawbar.driver import errors
 
 
 class Declined(errors.DrawbarError):
-    """The operator did not agree, and nothing was changed."""
+    """A change without the operator's agreement; nothing was changed."""
 
 
 async def settle(question: str, *, assumed: bool, dry_run: bool) -> bool:

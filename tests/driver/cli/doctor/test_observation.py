@@ -300,6 +300,16 @@ async def test_a_read_that_hangs_or_fails_costs_only_itself(serving):
     assert {"unchecked nodes.kubelet"} <= unlike(plan.plan(seen))
 
 
+async def test_devices_that_cannot_be_read_are_not_called_sound(serving):
+    async with serving() as cluster:
+        fault = faults.Fault(
+            select=faults.Selection(resource="resourceslices"), effect=faults.Refusal(code=500)
+        )
+        cluster.server.faults.add(fault)
+        findings = plan.plan(await cluster.look())
+    assert {"unchecked devices.tainted", "unchecked claims.allocated"} <= unlike(findings)
+
+
 async def test_what_a_real_controller_reports_of_its_fabrics_is_passed_on(controller_world, until):
     async with controller_world() as world:
         for name in ("node-1", "node-2"):

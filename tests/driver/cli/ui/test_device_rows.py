@@ -101,6 +101,15 @@ def test_a_change_of_one_pool_leaves_the_rows_of_the_others_as_they_are():
     assert [key for key in after if after[key] is not before[key]] == ["rack-1/a x"]
 
 
+def test_the_rows_are_in_the_order_that_the_browser_keeps():
+    shown = device_rows.Rows("drawbar.dev")
+    for pool in ("rack-1/b-10", "rack-1/b-9", "rack-1/a"):
+        shown.change(None, as_slice(pool[-3:], "drawbar.dev", pool, 1, ["gpu-10", "gpu-9"]))
+    assert list(shown.current()) == [
+        f"rack-1/{place} gpu-{number}" for place in ("a", "b-9", "b-10") for number in (9, 10)
+    ]
+
+
 def as_rule(name, effect="NoSchedule", **selector):
     spec = {"deviceSelector": selector, "taint": {"key": "psu", "effect": effect}}
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, taintrules.DeviceTaintRule)

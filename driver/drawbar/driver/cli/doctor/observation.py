@@ -155,15 +155,15 @@ class _Look:
             cluster = await status_reading.read(
                 api, objects.Target(), driver=self._where.driver, reader=self._reader
             )
-        except status_reading.Incomplete:
-            # Its objects are read for other findings, too.
-            return (), ()
+        except status_reading.Incomplete as error:
+            lost = Unread(what="devices and claims", why=str(error))
+            return lost, lost
         shown = building.build(cluster)
-        rules, pods, wanted = (
-            _find_unread(cluster, name) for name in (_TAINT_RULES, "pods", "resourceclaims")
+        published, rules, pods, wanted = (
+            _find_unread(cluster, name) for name in ("resourceslices", _TAINT_RULES, "pods", "resourceclaims")
         )
-        waiting = wanted or pods or await pending.list_explained(api, shown, cluster)
-        return rules or shown.devices, waiting
+        waiting = published or wanted or pods or await pending.list_explained(api, shown, cluster)
+        return published or rules or shown.devices, waiting
 
     async def _read_resources(self) -> observed.Reading[Mapping[str, frozenset[str]]]:
         """Return the resources of each served version of the group of ResourceSlices."""

@@ -131,7 +131,7 @@ class Live:
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether the API server answers for no collection."""
+        """Return whether the API server answers for no collection."""
         return all(
             isinstance(followed.problem, kube_errors.Unreachable) for followed in self._mirrors.values()
         )

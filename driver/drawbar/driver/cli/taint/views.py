@@ -29,7 +29,7 @@ EVICTIONS = {
     "NoEffect": "none",
     "OtherEffect": "none",
 }
-"""The words for Kubernetes' reasons of the condition `EvictionInProgress`; documents have the reason."""
+"""Words for the reasons of the condition `EvictionInProgress`; `-o json` shows the reason itself."""
 ANY = "every device of the cluster"
 
 

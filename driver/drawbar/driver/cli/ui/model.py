@@ -97,7 +97,7 @@ class Event(tree.Node, frozen=True):
 
 
 class Stale(tree.Node, frozen=True):
-    """The collections that can no longer be read; the page has their last known content.
+    """The collections out of date; the page has their last known content.
 
     Attributes:
         kinds: their plural names; empty if the API server answers for none.

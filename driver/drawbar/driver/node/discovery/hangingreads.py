@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 2.0
 """A reading without a result for this time hangs; that is noticed after at most twice this time."""
-_PATIENCE_SHARE = 8  # for further objects that hang in the same reading: a whole enclosure may be in a reset
+FURTHER_SHARE = 8
+"""The divisor of the patience with further objects that hang in the same reading: a whole enclosure may be in a reset."""
 HANGING_MAX = 64
 """The maximum number of objects whose reading hangs. Others wait for a further one."""
 
@@ -157,7 +158,7 @@ class HangingReads:
             current = self._start(Pass(todo, slots))
             todo = ()
             if not await self._is_over(current, patience):
-                todo, patience = current.rest, self._patience_seconds / _PATIENCE_SHARE
+                todo, patience = current.rest, self._patience_seconds / FURTHER_SHARE
             elif current.error is not None:
                 raise current.error
             results += current.results

@@ -6,18 +6,16 @@ Such a read cannot be interrupted, so each runs in a thread. The thread of a rea
 import os
 from concurrent import futures
 
-from drawbar.driver.node.discovery.hangingreads import PATIENCE_SECONDS, Worker
+from drawbar.driver.node.discovery.hangingreads import FURTHER_SHARE, PATIENCE_SECONDS, Worker
 
-_FURTHER_SHARE = 8  # for further files that hang: a whole enclosure may be in a reset
 _OPEN = os.O_RDONLY | os.O_CLOEXEC
 
 
 class TimedReads:
     """A thread for reads, one after the other; another one takes its place after a read that hangs."""
 
-    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._patience_seconds = patience_seconds
-        self._further_share = _FURTHER_SHARE
+    def __init__(self) -> None:
+        self._patience_seconds = PATIENCE_SECONDS
         self._worker = Worker()
 
     def read(self, path: str, most: int) -> bytes | None:
@@ -31,8 +29,7 @@ class TimedReads:
         futures.wait((answer,), self._patience_seconds)
         if answer.done():
             return answer.result()
-        self._worker, self._patience_seconds = Worker(), self._patience_seconds / self._further_share
-        self._further_share = 1
+        self._worker, self._patience_seconds = Worker(), PATIENCE_SECONDS / FURTHER_SHARE
         return None
 
 
