@@ -1,5 +1,6 @@
 """Updates of the page: what was shown, with the update, is what is to be shown."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,19 @@ def test_updates_one_after_the_other_give_the_last_page(contents):
             assert len(update.rows) <= len(after.rows)
         assert (shown, unread, stale) == (after.rows, after.unread, after.stale)
         before = after
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"), [(model.FIRST_ROWS, [500]), (1203, [500, 703])], ids=["a screen", "a cluster"]
+)
+def test_a_long_page_is_sent_in_two_parts_and_the_first_says_so(count, parts):
+    states = {f"gpu-{number:04}": "Free" for number in range(count)}
+    page = next_page((states, (), model.Stale()), None)
+    sent = model.split(model.update(None, page))
+    assert [len(update.rows) for update in sent] == parts
+    assert [update.is_partial for update in sent] == [True, False][-len(parts) :]
+    assert [update.is_whole for update in sent] == [True, False][: len(parts)]
+    assert [row.key for update in sent for row in update.rows] == list(page.rows)
 
 
 def event(kind, name, note="gpu-1 is ready", at="2026-01-01T00:00:00Z", namespace="a", related=None):

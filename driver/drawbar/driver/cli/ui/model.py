@@ -22,6 +22,8 @@ SAME_SECONDS = 2.0
 """The longest time between equal Events on a claim and its pods."""
 HOSTS = 5000
 """The most hosts of a fabric on the page."""
+FIRST_ROWS = 500
+"""The rows of the first part of a long update; more than a screen has."""
 
 
 class About(tree.Node, frozen=True):
@@ -139,12 +141,14 @@ class Update(tree.Node, frozen=True):
 
     Attributes:
         is_whole: whether the update replaces the content; else rows are added, replaced and removed.
+        is_partial: whether the next update has the other rows of this one.
         rows: new or changed rows.
         gone: the keys of the removed rows.
         about, fabrics, claims, waiting, unused, events, unread, stale: the new values; None if unchanged.
     """
 
     is_whole: bool
+    is_partial: bool = False
     about: About | None = None
     rows: tuple[device_rows.Row, ...] = ()
     gone: tuple[str, ...] = ()
@@ -184,6 +188,14 @@ def update(before: Page | None, after: Page) -> Update | None:
         stale=after.stale if after.stale != before.stale else None,
     )
     return None if difference == Update(is_whole=False) else difference
+
+
+def split(whole: Update) -> tuple[Update, ...]:
+    """Return the update in parts: a browser draws the first rows of a long one while it reads the others."""
+    if not whole.is_whole or len(whole.rows) <= FIRST_ROWS:
+        return (whole,)
+    first = msgspec.structs.replace(whole, is_partial=True, rows=whole.rows[:FIRST_ROWS])
+    return first, Update(is_whole=False, rows=whole.rows[FIRST_ROWS:])
 
 
 def _make_full_update(page: Page) -> Update:

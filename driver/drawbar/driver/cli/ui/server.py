@@ -129,9 +129,10 @@ class Pages:
         while True:
             page = self._latest.page
             update = model.update(before, page)
-            content = b"data: " + msgspec.json.encode(update) + b"\n\n" if update is not None else b":\n\n"
-            async with asyncio.timeout(WRITE_SECONDS):
-                await response.write(content)
+            for part in model.split(update) if update is not None else (None,):
+                content = b":\n\n" if part is None else b"data: " + msgspec.json.encode(part) + b"\n\n"
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await response.write(content)
             before = page
             if self._is_closed:
                 return

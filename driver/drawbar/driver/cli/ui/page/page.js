@@ -46,8 +46,10 @@ function go(isFirst) {
 function render() {
   isPlanned = false;
   const wasStale = isStale;
-  isStale = false;
   if (wasStale) frame();
+  // A part of the rows is drawn only in the table, and never in place of whole content.
+  if (cluster.isPartial && (cluster.isRead || shown.name !== "devices")) return;
+  isStale = false;
   if (shown.name === "overview" && wasStale) { overview(); drawMap(); }
   else if (shown.name === "devices") drawTable(wasStale);
   else if (shown.name === "events" && wasStale) replace(element("all-events"), eventEntries(cluster.events, cluster.isRead ? "No Events in the last hour." : ""));
@@ -101,7 +103,7 @@ source.onmessage = (message) => {
   news.push(...update(JSON.parse(message.data)));
   plan(true);
   announce();
-  if (isFirst && shown.name === "object" && shown.query.has("explain")) explain(askedOf(shown.parts[0], shown.parts.slice(1)), () => plan(true));
+  if (isFirst && cluster.isRead && shown.name === "object" && shown.query.has("explain")) explain(askedOf(shown.parts[0], shown.parts.slice(1)), () => plan(true));
 };
 source.onopen = () => connected(true);
 source.onerror = async () => {

@@ -8,7 +8,7 @@ export const WORDS = {used: "in use", free: "free", moving: "moving", kept: "kep
 export const GLYPHS = {used: "●", free: "○", moving: "◐", kept: "◉", blocked: "▲", failed: "✕", good: "✓", wait: "…", bad: "✕", warn: "!"};
 export const STEPS = {Allocated: [1, 4], Pending: [2, 4], Attached: [3, 4], Ready: [4, 4], Releasing: [1, 2], Released: [2, 2]};
 
-export const cluster = {rows: new Map(), about: {}, fabrics: [], claims: [], waiting: 0, unused: 0, events: [], unread: [], stale: {kinds: [], since: ""}, isRead: false, isLost: false, version: 0};
+export const cluster = {rows: new Map(), about: {}, fabrics: [], claims: [], waiting: 0, unused: 0, events: [], unread: [], stale: {kinds: [], since: ""}, isRead: false, isPartial: false, isLost: false, version: 0};
 
 export const route = (kind, ...parts) => `#/${[kind, ...parts].map(encodeURIComponent).join("/")}`;
 export const routes = {
@@ -69,26 +69,28 @@ export function text(row) {
 // Returns the news for screen readers.
 export function update(change) {
   const {rows} = cluster, news = [];
+  // All rows come in order, in one or two parts.
+  const isWhole = change.isWhole || cluster.isPartial;
   if (change.isWhole) rows.clear();
   let isNew = false;
   for (const row of change.rows) {
     const old = rows.get(`${row.device.pool} ${row.device.name}`);
     isNew ||= !old;
-    if (!change.isWhole && (!old || old.device.state !== row.device.state)) news.push(`${row.device.name} is ${row.device.state}`);
+    if (!isWhole && (!old || old.device.state !== row.device.state)) news.push(`${row.device.name} is ${row.device.state}`);
     take(row);
   }
   for (const key of change.gone) {
     rows.delete(key);
     news.push(`${key.split(" ")[1]} is gone`);
   }
-  // All rows come in order.
-  if (isNew && !change.isWhole) {
+  if (isNew && !isWhole) {
     const sorted = [...rows.values()].sort((left, right) => byName(left.key, right.key));
     rows.clear();
     for (const row of sorted) rows.set(row.key, row);
   }
   for (const name of ["about", "fabrics", "claims", "waiting", "unused", "events", "unread", "stale"]) cluster[name] = change[name] ?? cluster[name];
-  cluster.isRead = true;
+  cluster.isPartial = change.isPartial;
+  cluster.isRead ||= !change.isPartial;
   cluster.version++;
   return news;
 }

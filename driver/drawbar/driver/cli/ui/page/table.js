@@ -79,7 +79,7 @@ function list() {
     if (isOpen || view.group === "none") rows.forEach((row, index) => items.push({name: `row ${row.key}`, row, place: index + 1, of: rows.length}));
   }
   places = new Map(items.map((item, index) => [item.name, index]));
-  set(element("count"), cluster.isRead ? total === cluster.rows.size ? `${total.toLocaleString("en")} devices` : `${total.toLocaleString("en")} of ${cluster.rows.size.toLocaleString("en")} devices` : "");
+  set(element("count"), cluster.isPartial ? "reading …" : cluster.isRead ? total === cluster.rows.size ? `${total.toLocaleString("en")} devices` : `${total.toLocaleString("en")} of ${cluster.rows.size.toLocaleString("en")} devices` : "");
   replace(element("show"), ["all", "used", "moving", "failed", "blocked", "kept", "free"].filter((name) => name === "all" || counts[name] || name === view.show).map((name) =>
     make("a", {href: routes.devices({...view, show: name === "all" ? "" : name, group: view.group === "enclosure" ? "" : view.group}), "aria-current": name === view.show ? "true" : "", class: name},
       name === "all" ? "all" : WORDS[name], make("b", {}, String(counts[name])))));
@@ -212,7 +212,9 @@ export function drawTable(isStale) {
     if (line === before) before = before.nextElementSibling; else body.insertBefore(line, before);
   }
   grid.classList.toggle("nothing", cluster.isRead && !items.length);
-  if (cluster.isRead && !performance.getEntriesByName("rows").length) performance.mark("rows"); // For bench/ui.py.
+  // For bench/ui.py.
+  if ((cluster.isRead || items.length) && !performance.getEntriesByName("rows").length) performance.mark("rows");
+  if (cluster.isRead && !performance.getEntriesByName("all-rows").length) performance.mark("all-rows");
   const cursor = drawn.get(chosen);
   if (cursor) grid.setAttribute("aria-activedescendant", cursor.id); else grid.removeAttribute("aria-activedescendant");
 }
