@@ -80,7 +80,8 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str
     yield binding, None, {"metadata": {"name": "everything"}, "roleRef": role, "subjects": subjects}
     for node in world.nodes(size.nodes):
         yield kinds.NODE, None, node
-    rack = {"metadata": {"name": FABRIC}, "spec": {"adapter": "grpc", "endpoint": endpoint}}
+    spec = {"adapter": "grpc", "endpoint": endpoint, "policy": world.UNLIMITED}
+    rack = {"metadata": {"name": FABRIC}, "spec": spec}
     yield kinds.FABRIC, None, rack
     asked: Json
     if version == "v1alpha2":
