@@ -7,6 +7,7 @@
 FABRIC_ERROR = "FabricError"
 FABRIC_CREDENTIALS_REFUSED = "FabricCredentialsRefused"
 FABRIC_UNREACHABLE = "FabricUnreachable"
+ATTACH_NOT_BEGUN = "AttachNotBegun"
 DEVICE_INCOMPATIBLE = "DeviceIncompatible"
 DEVICE_LOST = "DeviceLost"
 DEVICE_GONE = "DeviceGone"

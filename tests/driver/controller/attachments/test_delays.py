@@ -7,11 +7,9 @@ import msgspec
 import pytest
 from tests.scenes import claims as scenes
 
-from drawbar.driver.api import fabrics
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, rates, retries
+from drawbar.driver.controller import names, retries
 from drawbar.driver.controller.attachments import delays
-from drawbar.driver.controller.fabrics import turns
 from drawbar.driver.kube import events
 
 DRIVER, PODS = "drawbar.dev", 20
@@ -64,22 +62,16 @@ def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_fiv
     assert context.cluster.recorder.dropped == dropped
 
 
-def test_a_claim_beyond_its_namespaces_rate_says_so():
-    rate = rates.Rate(datetime.timedelta(minutes=1))
-    policy = fabrics.Policy(attaches_per_namespace_per_minute=1)
+@pytest.mark.parametrize("queue", ["the fabric manager is busy with other devices", ""])
+def test_a_claim_behind_others_says_what_it_waits_for(queue):
     served = types.SimpleNamespace(
         connection=types.SimpleNamespace(connected=True),
-        manager=types.SimpleNamespace(turns=turns.Turns()),
-        attaches=rate,
-        spec=types.SimpleNamespace(policy=policy),
+        describe_queue=lambda key, namespace, now: queue if (key, namespace, now) == asked else "",
     )
     key, waits = names.DeviceKey(fabric="fab", device="d0"), claim(0)
-    assert delays.cause(key, waits, served, None, NOW) is None
-    rate.add(waits.metadata.namespace, NOW)
-    cause, sentence = delays.cause(key, waits, served, None, NOW)
-    assert cause is delays.Cause.LIMITED
-    assert "policy.attachesPerNamespacePerMinute of Fabric fab" in sentence
-    assert delays.cause(key, waits, served, None, NOW + datetime.timedelta(minutes=1)) is None
+    asked = key, waits.metadata.namespace, NOW
+    found = delays.cause(key, waits, served, None, NOW)
+    assert found == ((delays.Cause.BEHIND_OTHERS, queue) if queue else None)
 
 
 def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_comes_back_is_not():

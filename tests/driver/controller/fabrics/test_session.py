@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import itertools
 import json
 import types
@@ -14,7 +15,7 @@ from tests.scenes.sessions import FABRIC
 
 from drawbar.driver import containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import fabric_reconciler, jobs, refusals
+from drawbar.driver.controller import fabric_reconciler, jobs, names, refusals
 from drawbar.driver.controller.fabrics import connection, session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
@@ -234,6 +235,22 @@ async def test_a_request_to_publish_does_not_look_at_every_device():
     assert reservation.asked == []
     assert opened.view.reserved == 0
     assert len(reservation.asked) == 5
+
+
+async def test_an_attach_waits_behind_other_devices_and_for_the_minute_of_its_namespace():
+    policy = fabrics.Policy(attaches_per_namespace_per_minute=1)
+    spec = fabrics.FabricSpec(adapter="here", endpoint="e", policy=policy)
+    opened = session.Session(fabrics.Fabric(metadata=meta.ObjectMeta(name="f"), spec=spec), Listener(), None)
+    first, second = (names.DeviceKey(fabric="f", device=device) for device in ("d0", "d1"))
+    now = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    assert opened.describe_queue(second, "ns", now) == ""
+    opened.attaches.add("ns", now)
+    assert "policy.attachesPerNamespacePerMinute of Fabric f" in opened.describe_queue(second, "ns", now)
+    assert opened.describe_queue(second, "other", now) == ""
+    assert opened.describe_queue(second, "ns", now + datetime.timedelta(minutes=1)) == ""
+    opened.manager.turns.allow(contract.Capabilities(max_concurrent_operations=1))
+    assert [opened.manager.turns.take(key, "h", "ns") for key in (first, second)] == [True, False]
+    assert "busy with other devices" in opened.describe_queue(second, "other", now)
 
 
 async def test_each_job_is_reported_once_it_is_done(until):

@@ -38,8 +38,7 @@ class Cause(enum.Enum):
     RETURNING = "it is on its way back from another node"
     QUEUED = "another device goes first"
     REFUSED = "the fabric manager refuses it for now"
-    BUSY = "the fabric manager is busy"
-    LIMITED = "the namespace has begun its attaches of a minute"
+    BEHIND_OTHERS = "other attaches of the fabric or the namespace come first"
     PAUSED = "its claim failed before"
 
 
@@ -193,14 +192,8 @@ def cause(
     recorded = _read_recorded_cause(attachment) if attachment is not None else None
     if recorded is not None:
         return recorded
-    if fabric.manager.turns.is_waiting(key):
-        return Cause.BUSY, "the fabric manager is busy with other devices"
-    limit = fabric.spec.policy.attaches_per_namespace_per_minute
-    if claim is not None and fabric.attaches.free_at(claim.metadata.namespace, limit, now) is not None:
-        return Cause.LIMITED, (
-            f"namespace {claim.metadata.namespace} has begun {limit} attaches within a minute, as many as "
-            f"policy.attachesPerNamespacePerMinute of Fabric {key.fabric} allows; the next begin as that minute passes"
-        )
+    if queue := fabric.describe_queue(key, claim.metadata.namespace if claim is not None else "", now):
+        return Cause.BEHIND_OTHERS, queue
     if attachment is None and failures:
         return Cause.PAUSED, f"the claim failed {failures} times, so its next attach begins after a pause"
     return None

@@ -81,11 +81,8 @@ class FabricActions:
         """Return the seconds until an attach may begin for this namespace; 0.0 if it may."""
         if side is not outcomes.Side.ATTACH or not self._part.namespace:
             return 0.0
-        limit, now = (
-            self._part.opened.spec.policy.attaches_per_namespace_per_minute,
-            self._part.cluster.clock(),
-        )
-        free_at = self._part.opened.attaches.free_at(self._part.namespace, limit, now)
+        now = self._part.cluster.clock()
+        free_at = self._part.opened.find_next_attach(self._part.namespace, now)
         return max(0.0, (free_at - now).total_seconds()) if free_at is not None else 0.0
 
     async def _ask(self, side: outcomes.Side) -> None:

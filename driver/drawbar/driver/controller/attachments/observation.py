@@ -251,6 +251,7 @@ class _Observation:
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
             listed_since=self._cluster.placed.find_hold_start(self._key.attachment),
+            queue=self._describe_queue(demand),
             contradiction=self._contradiction(owner),
         )
 
@@ -284,6 +285,11 @@ class _Observation:
             date=meta.timestamp(self._cluster.time_of_day()),
             listings=self.session.inventory.listings if self.session is not None else losses.Listings(),
         )
+
+    def _describe_queue(self, demand: claim_index.Demand | None) -> str:
+        if self.session is None or demand is None:
+            return ""
+        return self.session.describe_queue(self._key, demand.claim.namespace, self._cluster.clock())
 
     def _misfit(self) -> attachments.Failure | None:
         """Return why an operator's attachment does not fit: it would be another device, or another machine; None if it fits."""

@@ -122,6 +122,21 @@ class Session:
         """Return the device of that DRA name, as last reported."""
         return self.inventory.devices.get(name)
 
+    def find_next_attach(self, namespace: str, now: datetime.datetime) -> datetime.datetime | None:
+        """Return when the next attach for the namespace may begin, or None if it may now."""
+        return self.attaches.free_at(namespace, self.spec.policy.attaches_per_namespace_per_minute, now)
+
+    def describe_queue(self, key: names.DeviceKey, namespace: str, now: datetime.datetime) -> str:
+        """Return what an attach has to wait for, as a clause: busy manager or limited namespace; empty for nothing."""
+        if self.manager.turns.is_waiting(key):
+            return "the fabric manager is busy with other devices"
+        if not namespace or self.find_next_attach(namespace, now) is None:
+            return ""
+        return (
+            f"namespace {namespace} has begun {self.spec.policy.attaches_per_namespace_per_minute} attaches within a minute, as many "
+            f"as policy.attachesPerNamespacePerMinute of Fabric {self.name} allows"
+        )
+
     @property
     def view(self) -> status.View:
         """Return the input of the Fabric's status; this looks at every device."""

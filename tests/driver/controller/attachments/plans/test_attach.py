@@ -39,6 +39,11 @@ NOT_TAKEN = attachments.Failure(
     message="the fabric manager did not take the request within 60 s of the allocation",
 )
 
+NOT_BEGUN = attachments.Failure(
+    reason=reasons.ATTACH_NOT_BEGUN,
+    message="not attached within 60 s of the allocation: namespace ns has begun 120 attaches",
+)
+
 MISFIT = attachments.Failure(
     reason=reasons.ATTACHMENT_MISMATCH, message="spec.deviceID is a, and device d is b"
 )
@@ -167,6 +172,10 @@ ATTACHING = {
         [actions.RecordFailure(failure=TOO_LATE)],
     ),
     "too late, and the fabric never took the request": (LATE, [actions.RecordFailure(failure=NOT_TAKEN)]),
+    "too late, and its namespace was at its limit": (
+        LATE | {"queue": "namespace ns has begun 120 attaches"},
+        [actions.RecordFailure(failure=NOT_BEGUN)],
+    ),
     "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
     "refused": ({"attach": call("failed", failure=FAILURE)}, [actions.RecordFailure(failure=FAILURE)]),
     "failed in passing": ({"attach": call("failed", failure=PASSING)}, [actions.Retry(side=ATTACH)]),

@@ -61,14 +61,20 @@ def find_obstacle(
     ):
         return refused
     if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN) and not observed.attach.age_seconds:
-        # Nothing was ever begun, so neither device nor port is to blame. A call that ran is only due to be asked for
-        # again.
-        message = (
-            f"the fabric manager did not take the request within {seconds:.0f} s of the allocation{words}"
-        )
-        return attachments.Failure(reason=reasons.FABRIC_UNREACHABLE, message=message)
+        # A call that ran is only due to be asked for again.
+        return _fail_unbegun(observed, words)
     message = f"not attached within {seconds:.0f} s of the allocation{words or SEE_FABRIC}"
     return attachments.Failure(reason=reasons.ATTACH_DEADLINE_EXCEEDED, message=message)
+
+
+def _fail_unbegun(observed: PartState, words: str) -> attachments.Failure:
+    """Return the failure of an attach that never began; neither device nor port is to blame."""
+    seconds = observed.patience.total_seconds()
+    if observed.queue:
+        message = f"not attached within {seconds:.0f} s of the allocation: {observed.queue}"
+        return attachments.Failure(reason=reasons.ATTACH_NOT_BEGUN, message=message)
+    message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation{words}"
+    return attachments.Failure(reason=reasons.FABRIC_UNREACHABLE, message=message)
 
 
 def _describe_refusal(observed: PartState) -> str:

@@ -77,6 +77,7 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True):
             for none.
         is_acknowledged: whether the node has listed its cards, if the device is recognised by its arrival.
         listed_since: the begin of the wait for the node to list its cards.
+        queue: the reason why the fabric begins no attach for the demand now, as a clause; empty without one.
         contradiction: the fabric manager's contradiction to the connection of an attached device; None without one.
     """
 
@@ -106,6 +107,7 @@ class PartState(msgspec.Struct, frozen=True, kw_only=True):
     ahead: str = ""
     is_acknowledged: bool = True
     listed_since: datetime.datetime | None = None
+    queue: str = ""
     contradiction: contradictions.Contradiction | None = None
 
     @property
