@@ -7,14 +7,15 @@ import pytest
 from drawbar.driver import main
 from drawbar.mocks.apiserver import faults
 
+READS = faults.Selection(verb="list,watch")
 STORMS = {
-    "too many requests": faults.Refusal(code=429, retry_after=1),
-    "internal errors": faults.Refusal(code=500),
-    "unavailable": faults.Refusal(code=503),
-    "history gone": faults.Refusal(code=410),
-    "connections cut": faults.Disconnect(),
-    "requests hang": faults.Partition(),
-    "answers that never come": faults.Latency(seconds=600, after=True),
+    "too many requests": faults.Fault(effect=faults.Refusal(code=429, retry_after=1)),
+    "internal errors": faults.Fault(effect=faults.Refusal(code=500)),
+    "unavailable": faults.Fault(effect=faults.Refusal(code=503)),
+    "history gone": faults.Fault(effect=faults.Refusal(code=410), select=READS),
+    "connections cut": faults.Fault(effect=faults.Disconnect()),
+    "requests hang": faults.Fault(effect=faults.Partition()),
+    "answers that never come": faults.Fault(effect=faults.Latency(seconds=600, after=True)),
 }
 LINES = (
     "status",
@@ -39,9 +40,9 @@ SECONDS_MAX = 25
 def storm(cluster):
     """Return a function that begins a storm; it returns a function that ends the storm and returns its number of requests."""
 
-    def begin(effect):
+    def begin(fault):
         async def add(server):
-            return server.faults.add(faults.Fault(effect=effect))
+            return server.faults.add(fault)
 
         handle = cluster.server.call(add)
 
@@ -69,11 +70,12 @@ def run_command_line(line, capsys):
 
 
 @pytest.mark.drawbar(profile="1.37")
-@pytest.mark.parametrize("effect", STORMS.values(), ids=STORMS)
-def test_a_verb_in_a_storm_ends_in_time_with_one_sentence_and_says_nothing_is_well(storm, capsys, effect):
+@pytest.mark.parametrize("fault", STORMS.values(), ids=STORMS)
+def test_a_verb_in_a_storm_ends_in_time_with_one_sentence_and_says_nothing_is_well(storm, capsys, fault):
     wrong = []
-    for line in LINES:
-        end = storm(effect)
+    # doctor reads single objects as well and reports these.
+    for line in (line for line in LINES if line != "doctor" or fault.select != READS):
+        end = storm(fault)
         status, out, err, seconds = run_command_line(line, capsys)
         requests = end()
         is_late = line.startswith("taint add") and "not finished within 1 s: the steps that were begun" in err

@@ -27,8 +27,10 @@ async def test_a_storm_is_met_with_few_requests_and_the_claim_of_that_time_gets_
     served_world, effect
 ):
     async with served_world() as cluster:
+        # No server answers anything else with 410.
+        verb = "list,watch" if effect == STORMS["410"] else "*"
         handle = cluster.server.faults.add(
-            faults.Fault(select=faults.Selection(user=CONTROLLER), effect=effect)
+            faults.Fault(select=faults.Selection(user=CONTROLLER, verb=verb), effect=effect)
         )
         if not isinstance(effect, faults.DroppedWatch):
             # Open watches would not notice.

@@ -105,12 +105,39 @@ async def test_a_lifted_fault_strikes_no_more(api: Any) -> None:
 
 async def test_a_conflict_reads_like_the_real_one(api: Any, make_config_map: Any) -> None:
     await api.post(MAPS, make_config_map())
-    api.server.faults.add(Fault(effect=faults.Refusal(code=409)))
+    writes = Selection(verb="create,patch")
+    api.server.faults.add(Fault(effect=faults.Refusal(code=409), select=writes))
     reply = await api.merge(f"{MAPS}/one", {"data": {"a": "b"}})
     assert (reply.code, reply.body["reason"]) == (409, "Conflict")
     assert reply.body["details"] == {"name": "one", "kind": "configmaps"}
     assert "the object has been modified" in reply.body["message"]
     assert (await api.post(MAPS, make_config_map("two"))).body["reason"] == "AlreadyExists"
+
+
+@pytest.mark.parametrize(
+    ("code", "verb", "wrong"),
+    [
+        pytest.param(409, "get", "get", id="a conflict of a get"),
+        pytest.param(409, "patch, w*", "watch", id="a conflict of a watch"),
+        pytest.param(409, "*", "get, list, watch", id="a conflict of everything"),
+        pytest.param(409, "create,update,patch,delete*", "", id="a conflict of writes"),
+        pytest.param(410, "get", "get", id="an expired get"),
+        pytest.param(410, "list,up*,patch", "update, patch", id="an expired write"),
+        pytest.param(410, "list,watch", "", id="an expired list and watch"),
+        pytest.param(429, "*", "", id="everything throttled"),
+        pytest.param(500, "*", "", id="errors of everything"),
+        pytest.param(503, "*", "", id="nothing available"),
+        pytest.param(504, "*", "", id="timeouts of everything"),
+    ],
+)
+def test_a_verb_is_refused_only_with_a_code_that_a_server_gives_it(code: int, verb: str, wrong: str) -> None:
+    if not wrong:
+        assert Fault(effect=faults.Refusal(code=code), select=Selection(verb=verb))
+        return
+    with pytest.raises(
+        ValueError, match=f"^no API server answers {wrong} with {code}: select only verbs of "
+    ):
+        Fault(effect=faults.Refusal(code=code), select=Selection(verb=verb))
 
 
 async def test_a_throttled_request_gets_text_and_retry_after(api: Any) -> None:
@@ -397,6 +424,7 @@ async def test_the_faults_endpoint_is_never_struck_and_only_the_administrators(a
     [
         ("POST", CONTROL, {"effect": {"kind": "earthquake"}}, 400),
         ("POST", CONTROL, {"effect": {"kind": "refusal", "code": 200}}, 400),
+        ("POST", CONTROL, {"effect": {"kind": "refusal", "code": 409}, "select": {"verb": "get"}}, 400),
         ("POST", CONTROL, {"effect": {"kind": "latency", "seconds": -1}}, 400),
         ("POST", CONTROL, {"effect": {"kind": "disconnect"}, "selct": {}}, 400),
         ("POST", CONTROL, {"effect": {"kind": "disconnect"}, "when": {"every": 0}}, 400),

@@ -31,6 +31,9 @@ import msgspec
 Json = dict[str, Any]
 FAULT_LIMIT = 1_000  # faults in force at a time
 _LONGEST_SECONDS = 3_600
+_READS, _WRITES = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
+_VERBS_BY_CODE = {409: _WRITES, 410: ("list", "watch")}
+"""The only verbs that a real server answers with these codes; any other code can answer any verb."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def covers(self, asked: Asked) -> bool:
         """Return true if the selection contains the request."""
         return all(
-            pattern == "*" or any(fnmatchcase(value, glob.strip()) for glob in pattern.split(","))
+            _matches(pattern, value)
             for pattern, value in (
                 (self.user, asked.user),
                 (self.verb, asked.verb),
@@ -143,7 +146,7 @@ class Refusal(_Effect, frozen=True, kw_only=True, tag="refusal"):
     A 429 carries ``Retry-After`` and is plain text instead of a Status, as from the real server's flow control.
 
     Attributes:
-        code: the HTTP status, 400 to 599.
+        code: the HTTP status, 400 to 599; 409 is for writes only, and 410 for `list` and `watch`.
         message: a message instead of the real server's.
         retry_after: the seconds of the header ``Retry-After``; the default for a 429 is 1.
         after: true to refuse after carrying out the request; for a watch it makes no difference.
@@ -221,6 +224,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     select: Selection = Selection()
     when: Occasions = Occasions()
     name: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.effect, Refusal) or self.effect.code not in _VERBS_BY_CODE:
+            return
+        possible = _VERBS_BY_CODE[self.effect.code]
+        wrong = [v for v in (*_READS, *_WRITES) if v not in possible and _matches(self.select.verb, v)]
+        if wrong:
+            raise ValueError(
+                f"no API server answers {', '.join(wrong)} with {self.effect.code}: "
+                f"select only verbs of {','.join(possible)}"
+            )
 
 
 class Handle:
@@ -332,6 +346,10 @@ class Faults:
 
     def _forget(self, handle: Handle) -> None:
         self._handles.pop(handle.id, None)
+
+
+def _matches(pattern: str, value: str) -> bool:
+    return pattern == "*" or any(fnmatchcase(value, glob.strip()) for glob in pattern.split(","))
 
 
 def _check_seconds(seconds: float) -> None:
