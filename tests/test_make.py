@@ -4,10 +4,10 @@ import os
 import pathlib
 import re
 import subprocess
-from importlib import metadata
 
 import pytest
-from packaging import requirements, utils
+from packaging import utils
+from tests.scenes import packages
 
 ROOT = pathlib.Path(__file__).parents[1]
 PARTS = ("the controller", "classic negotiation", "the redfish adapter")
@@ -72,32 +72,13 @@ def read_locked_versions(file):
     return {utils.canonicalize_name(match[1]): match[2] for match in found if match}
 
 
-def dependencies(*names):
-    """Return the packages that the given ones need at last, with themselves."""
-    todo, done = [requirements.Requirement(name) for name in names], set()
-    while todo:
-        needed = todo.pop()
-        key = (utils.canonicalize_name(needed.name), frozenset(needed.extras))
-        if key in done:
-            continue
-        done.add(key)
-        below = (requirements.Requirement(text) for text in metadata.requires(needed.name) or ())
-        extras = needed.extras or {""}
-        todo += [
-            each
-            for each in below
-            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras)
-        ]
-    return {name for name, _ in done}
-
-
 def test_the_demo_installs_what_it_needs_and_no_tool_of_developers():
     demo, everything = (
         read_locked_versions("requirements-demo.txt"),
         read_locked_versions("requirements-dev.txt"),
     )
     assert demo.items() <= everything.items()
-    assert demo.keys() == dependencies("drawbar[mocks]", "hatchling") - {"drawbar"}
+    assert demo.keys() == packages.list_dependencies("drawbar[mocks]", "hatchling") - {"drawbar"}
     assert not {"mypy", "hypothesis", "pytest", "ruff"} & demo.keys()
 
 

@@ -1,6 +1,6 @@
 """`drawbar mock NAME`: run one double as a process of its own.
 
-Without Drawbar's driver, `python -m drawbar.mocks.command NAME` does the same. A double is a package here whose module `command` has `add_arguments` and `serve`.
+Without Drawbar's driver, `drawbar-mock NAME` does the same. A double is a package here whose module `command` has `add_arguments` and `serve`.
 """
 
 import argparse

@@ -10,7 +10,6 @@ import logging
 import signal
 import sys
 from contextlib import AsyncExitStack
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -181,7 +180,7 @@ async def _serve_until(
                 fabric,
                 args.listen,
                 name=PLUGIN_NAME,
-                version=metadata.version("drawbar"),
+                version="1",
                 configure=fabric.configure,
                 files=files,
             )

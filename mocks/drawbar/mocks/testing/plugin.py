@@ -4,8 +4,8 @@
     def test_an_old_server(drawbar_apiserver):
         client = kubernetes.config.new_client_from_config(str(drawbar_apiserver.kubeconfig))
 
-pytest loads this module in every project where Drawbar is installed, so it imports the rest of
-Drawbar only inside the fixtures.
+pytest loads this module in every project where the doubles are installed, so it imports the rest of
+them only inside the fixtures.
 """
 
 from __future__ import annotations
