@@ -69,7 +69,7 @@ def last_line(console: Path) -> str:
     return "".join(letter for letter in reports if letter.isprintable())[:LINE_CHARACTERS]
 
 
-class World:
+class RunningLab:
     """A running cluster with one real kernel; see `drawbar.mocks.demo.stages.World`."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Stage:
         self.wanted = {f"demo-{number + 1}": DeviceClass.NVME for number in range(pods)}
 
     @contextlib.asynccontextmanager
-    async def running(self, report: Callable[[doubles.Happening], None]) -> AsyncIterator[World]:
+    async def running(self, report: Callable[[doubles.Happening], None]) -> AsyncIterator[RunningLab]:
         """Boot a node, publish a pool for it, and yield the running cluster.
 
         Raises:
@@ -184,7 +184,9 @@ class Stage:
                 await asyncio.to_thread(shutil.rmtree, logs)
 
     @contextlib.asynccontextmanager
-    async def _started(self, report: Callable[[doubles.Happening], None], logs: Path) -> AsyncIterator[World]:
+    async def _started(
+        self, report: Callable[[doubles.Happening], None], logs: Path
+    ) -> AsyncIterator[RunningLab]:
         console = machine.Places.from_folders(logs, logs, MACHINE.name).log
         doing = Progress(report, console)
         async with waiting.tasks() as tasks, contextlib.AsyncExitStack() as stack:
@@ -196,7 +198,9 @@ class Stage:
                 ticker.cancel()
             yield world
 
-    async def _assemble_world(self, doing: Progress, logs: Path, stack: contextlib.AsyncExitStack) -> World:
+    async def _assemble_world(
+        self, doing: Progress, logs: Path, stack: contextlib.AsyncExitStack
+    ) -> RunningLab:
         enter = stack.enter_async_context
         doing.do("looking for QEMU and Debian's kernel, which is downloaded once (70 MB)")
         lab = await enter(laboratory.Lab.running(logs))
@@ -216,7 +220,7 @@ class Stage:
         )
         connection = connections.from_kubeconfig(lab.folder / "admin.kubeconfig")
         api = await enter(client.connecting(connection))
-        world = World(api, pool, events, slots, lab.folder, logs)
+        world = RunningLab(api, pool, events, slots, lab.folder, logs)
         await enter(fabric_journal.writing(pool.adapter, world.journal))
         return world
 

@@ -137,7 +137,7 @@ async def _prepare(target: targets.Target) -> capabilities.Capabilities:
         if target.double:
             asked, promised = features.of_server(can, double=True), features.of_profile(target.name)
             assert asked == promised, f"the double of {target.name} has other features than its profile"
-        world = worlds.World(client, run=target.run, can=can, accounts={})
+        world = worlds.Corner(client, run=target.run, can=can, accounts={})
         await world.make("namespaces", target.run)
         for account in ("pods", "alice", "bob"):
             await world.make("serviceaccounts", account)
@@ -165,7 +165,7 @@ def _swept() -> Iterator[str]:
 
 
 @pytest.fixture
-async def world(prepared) -> AsyncIterator[worlds.World]:
+async def world(prepared) -> AsyncIterator[worlds.Corner]:
     """Return this test's corner of the target."""
     async with _corner(prepared) as corner:
         yield corner
@@ -173,7 +173,7 @@ async def world(prepared) -> AsyncIterator[worlds.World]:
 
 @pytest.fixture
 @features.declare_needs("classic")
-async def classic(prepared) -> AsyncIterator[worlds.World]:
+async def classic(prepared) -> AsyncIterator[worlds.Corner]:
     """Return this test's corner of a target in which a driver's controller allocates claims."""
     async with _corner(prepared, kinds.classic(prepared.can.classic)) as corner:
         yield corner
@@ -186,7 +186,7 @@ async def driver(classic) -> negotiation.Driver:
 
 
 @pytest.fixture
-async def hasty(impatient) -> AsyncIterator[worlds.World]:
+async def hasty(impatient) -> AsyncIterator[worlds.Corner]:
     """Return a corner of the target whose scheduler does not wait."""
     async with _corner(impatient) as corner:
         yield corner
@@ -208,10 +208,10 @@ async def hasty_lab(hasty) -> labs.Lab:
 @asynccontextmanager
 async def _corner(
     prepared: Prepared, served: Mapping[str, kinds.Kind] | None = None
-) -> AsyncIterator[worlds.World]:
+) -> AsyncIterator[worlds.Corner]:
     target = prepared.target
     async with connecting(target.kubeconfig) as client:
-        corner = worlds.World(
+        corner = worlds.Corner(
             client,
             run=target.run,
             can=prepared.can,

@@ -9,7 +9,7 @@ from typing import Any
 
 from contract import bodies
 from contract.api import Json
-from contract.world import World
+from contract.world import Corner
 
 QUIET_POLLS = 4
 
@@ -24,7 +24,7 @@ class Lab:
         device_class: a class of all devices of the test's driver.
     """
 
-    def __init__(self, world: World, *, node: str, label: str, device_class: str) -> None:
+    def __init__(self, world: Corner, *, node: str, label: str, device_class: str) -> None:
         self.world = world
         self.node = node
         self.label = label
@@ -123,7 +123,7 @@ class Lab:
         return next(filter(is_match, reply.items))
 
 
-async def make_lab(world: World) -> Lab:
+async def make_lab(world: Corner) -> Lab:
     """Make a node, a class of devices, and the lab of both."""
     label = world.name("lab")
     node = await world.node(label, **{bodies.NODE_LABEL: label})

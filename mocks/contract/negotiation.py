@@ -8,7 +8,7 @@ from typing import Any
 
 from contract import bodies
 from contract.api import Json, Reply
-from contract.world import World
+from contract.world import Corner
 
 FINALIZER = "contract.drawbar.dev/allocated"
 POOL = "pool"
@@ -24,7 +24,7 @@ class Driver:
         device_class: its ResourceClass, or a DeviceClass.
     """
 
-    def __init__(self, world: World, *, device_class: str) -> None:
+    def __init__(self, world: Corner, *, device_class: str) -> None:
         self.world = world
         self.version = world.can.classic
         self.name = world.driver
@@ -141,7 +141,7 @@ def refuses(reply: Reply, field: str, reason: str) -> None:
     assert reply.causes.get(field) == reason, reply.causes
 
 
-async def make_driver(world: World, **fields: Any) -> Driver:
+async def make_driver(world: Corner, **fields: Any) -> Driver:
     """Make a driver, with its class; `fields` are the class's."""
     if world.can.classic == "v1alpha2":
         created = await world.make("resourceclasses", driverName=world.driver, **fields)

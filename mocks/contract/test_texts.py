@@ -8,7 +8,7 @@ import pytest
 
 from contract import bodies
 from contract.api import Reply
-from contract.world import World
+from contract.world import Corner
 
 pytestmark = pytest.mark.needs("v1")
 
@@ -21,7 +21,7 @@ REFUSED = [name for name, expected in EXPECTED.items() if expected["apiServer"] 
 MARK = b'"@"'
 
 
-async def post(world: World, value: bytes, *, parameters: bool) -> tuple[str, Reply]:
+async def post(world: Corner, value: bytes, *, parameters: bool) -> tuple[str, Reply]:
     """Create a claim with the value in its opaque parameters, or else in an annotation."""
     name = world.name()
     opaque = {"driver": world.driver, "parameters": {"a": "@" if parameters else 1}}
@@ -33,7 +33,7 @@ async def post(world: World, value: bytes, *, parameters: bool) -> tuple[str, Re
     return name, reply
 
 
-async def read_text_after(world: World, name: str, before: bytes) -> bytes:
+async def read_text_after(world: Corner, name: str, before: bytes) -> bytes:
     """Return the text of the claim behind these words."""
     reply = await world.api.get(world.path("resourceclaims", name))
     assert reply.code == 200, reply.body

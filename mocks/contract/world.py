@@ -20,7 +20,7 @@ PAUSE_SECONDS = 0.05
 _serial = itertools.count(1)
 
 
-class World:
+class Corner:
     """One test's corner of a cluster.
 
     Attributes:

@@ -153,7 +153,7 @@ class Told:
         self.whole = whole
 
 
-class World:
+class RunningStage:
     """A cluster whose pod runs at once, without a device; what its container reads is up to the test."""
 
     def __init__(self, api, folder, read):
@@ -190,7 +190,7 @@ class Stage:
         async with apiserver.serving() as server:
             connection = connections.from_kubeconfig(server.kubeconfig(self._folder / "admin", "admin"))
             async with client.connecting(connection) as api:
-                yield World(api, self._folder, self._read)
+                yield RunningStage(api, self._folder, self._read)
 
 
 async def run_demonstration(folder, read, *, deadline_seconds=60.0):

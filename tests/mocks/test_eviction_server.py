@@ -16,7 +16,7 @@ RULE = kinds.Kind(
 BROKEN = {"key": "drawbar.dev/broken", "effect": "NoExecute", "timeAdded": STAMP}
 
 
-class World(clusters.Cluster):
+class EvictionCluster(clusters.Cluster):
     def __init__(self, *served):
         super().__init__(*served)
         self.clock = waiting.Clock(NOW)
@@ -94,7 +94,7 @@ class World(clusters.Cluster):
 
 @pytest.fixture
 async def world(tmp_path):
-    async with clusters.serving(tmp_path, World, profile="1.37") as made:
+    async with clusters.serving(tmp_path, EvictionCluster, profile="1.37") as made:
         yield made
 
 
@@ -116,7 +116,7 @@ async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
 
 
 async def test_it_works_where_there_are_no_rules(tmp_path):
-    async with clusters.serving(tmp_path, World, profile="1.36") as world:
+    async with clusters.serving(tmp_path, EvictionCluster, profile="1.36") as world:
         await world.pool(BROKEN)
         await world.create_running_pod("p1")
         async with world.run_eviction():

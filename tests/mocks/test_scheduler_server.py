@@ -28,7 +28,7 @@ class Clock:
         return scheduler_server.utc_now() + self.ahead
 
 
-class World(clusters.Cluster):
+class SchedulingCluster(clusters.Cluster):
     def __init__(self, *served):
         super().__init__(*served)
         self.clock = Clock()
@@ -102,7 +102,7 @@ def find_scheduled_condition(pod):
 
 @pytest.fixture
 async def world(tmp_path):
-    async with clusters.serving(tmp_path, World, profile="1.36") as made:
+    async with clusters.serving(tmp_path, SchedulingCluster, profile="1.36") as made:
         yield made
 
 
@@ -152,7 +152,7 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken(world):
 
 
 async def test_without_the_gate_the_unattached_device_is_bound_at_once(tmp_path):
-    async with clusters.serving(tmp_path, World, profile="1.34") as world:
+    async with clusters.serving(tmp_path, SchedulingCluster, profile="1.34") as world:
         await world.nodes("worker-0")
         await world.slice("worker-0", WITH)
         async with world.scheduling():
@@ -213,7 +213,7 @@ async def test_a_pod_that_fits_nowhere_says_why_in_its_condition(world):
 
 
 async def test_a_rules_taint_keeps_pods_away_until_the_rule_goes(tmp_path):
-    async with clusters.serving(tmp_path, World, profile="1.37") as world:
+    async with clusters.serving(tmp_path, SchedulingCluster, profile="1.37") as world:
         await world.nodes("worker-0")
         await world.slice("worker-0", WITHOUT)
         rule = kinds.Kind(

@@ -47,6 +47,15 @@ class Cluster:
     async def list(self, kind):
         return (await self.api.list_all(kind, into=dict, namespace=_namespace(kind))).items
 
+    async def list_devices(self, driver="drawbar.dev"):
+        """Return the driver's published devices by name."""
+        return {
+            device["name"]: device
+            for entry in await self.list(kinds.SLICE)
+            if entry["spec"]["driver"] == driver
+            for device in entry["spec"].get("devices", ())
+        }
+
     async def until(self, kind, holds):
         """Call `holds` with all objects of the kind after every change until it is true; return its result."""
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -24,7 +24,7 @@ class Nodes(dict):
         return name in self.unreadable
 
 
-class World:
+class AbsencesScene:
     """Nodes, and Fabrics with different patience."""
 
     def __init__(self, **graces):
@@ -41,7 +41,7 @@ class World:
 
 
 def test_a_node_that_is_there_is_not_gone_and_one_out_of_service_is_gone_at_once():
-    world = World(f=60)
+    world = AbsencesScene(f=60)
     world.nodes["n"] = NODE
     assert world.absences.gone_at("n", ["f"]) is None
     world.nodes["n"] = DEAD
@@ -49,7 +49,7 @@ def test_a_node_that_is_there_is_not_gone_and_one_out_of_service_is_gone_at_once
 
 
 def test_a_missing_node_is_gone_after_the_longest_grace_from_when_it_was_first_missed():
-    world = World(short=10, long=60)
+    world = AbsencesScene(short=10, long=60)
     world.absences.see("n")
     world.now += seconds(20)
     assert world.absences.gone_at("n", ["short"]) == START + seconds(10)
@@ -57,7 +57,7 @@ def test_a_missing_node_is_gone_after_the_longest_grace_from_when_it_was_first_m
 
 
 def test_a_node_that_cannot_be_read_is_not_gone():
-    world = World(f=60)
+    world = AbsencesScene(f=60)
     world.nodes.unreadable = {"n"}
     world.absences.see("n")
     world.now += seconds(100)
@@ -67,7 +67,7 @@ def test_a_node_that_cannot_be_read_is_not_gone():
 
 
 def test_a_node_that_came_back_has_its_whole_grace_again():
-    world = World(f=60)
+    world = AbsencesScene(f=60)
     world.absences.see("n")
     world.nodes["n"] = NODE
     world.absences.see("n")
@@ -77,12 +77,12 @@ def test_a_node_that_came_back_has_its_whole_grace_again():
 
 
 def test_a_fabric_that_is_not_served_gives_no_grace():
-    world = World()
+    world = AbsencesScene()
     assert world.absences.gone_at("n", ["f"]) == START
 
 
 def test_nodes_that_never_come_back_are_not_remembered_without_end():
-    world = World(f=60)
+    world = AbsencesScene(f=60)
     for number in range(absences.ABSENT_LIMIT + 1):
         world.absences.see(f"n{number}")
     world.now += seconds(1)

@@ -24,7 +24,7 @@ DESCRIBED = configuration.Configuration(
 )
 
 
-class World(clusters.Cluster):
+class RestartedCluster(clusters.Cluster):
     """An API server that can be started again, with other gates; what it stored stays."""
 
     def __init__(self, path, until):
@@ -84,7 +84,7 @@ class World(clusters.Cluster):
 async def test_gates_that_are_turned_on_or_off_are_noticed_and_the_pool_follows(
     tmp_path, until, gates, before, after
 ):
-    world = World(tmp_path, until)
+    world = RestartedCluster(tmp_path, until)
     async with (
         SimulatedFabric.running(DESCRIBED) as fabric,
         fabric_server.serving(fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1"),

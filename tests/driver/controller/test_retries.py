@@ -30,7 +30,7 @@ def device_status(*kinds, name="d"):
     return (claims.AllocatedDevice(driver=DRIVER, pool="f/e", device=name, conditions=conditions),)
 
 
-class World:
+class FailingClaim:
     """One claim, as the watch shows it, and the clock."""
 
     def __init__(self):
@@ -61,7 +61,7 @@ class World:
 
 
 def test_each_failure_makes_the_claims_next_attach_wait_longer():
-    world, waits = World(), []
+    world, waits = FailingClaim(), []
     assert world.attaches_in() is None
     for _ in range(8):
         world.fail()
@@ -71,7 +71,7 @@ def test_each_failure_makes_the_claims_next_attach_wait_longer():
 
 
 def test_after_a_first_failure_another_device_is_tried_at_once_and_later_ones_wait_too():
-    world = World()
+    world = FailingClaim()
     world.fail("d0")
     assert world.attaches_in("d1") is None
     world.fail("d1")
@@ -80,7 +80,7 @@ def test_after_a_first_failure_another_device_is_tried_at_once_and_later_ones_wa
 
 
 def test_the_pause_counts_from_the_failure_and_not_from_the_allocation():
-    world = World()
+    world = FailingClaim()
     world.fail()
     world.fail()
     world.now += seconds(4)
@@ -91,20 +91,20 @@ def test_the_pause_counts_from_the_failure_and_not_from_the_allocation():
 
 @pytest.mark.parametrize("patience", [2, 10, 60, 570])
 def test_half_of_the_time_that_the_scheduler_waits_is_left_for_the_attach(patience):
-    world = World()
+    world = FailingClaim()
     for _ in range(12):
         world.fail()
     assert world.attaches_in(patience=seconds(patience)) == patience / 2
 
 
 def test_other_claims_do_not_wait():
-    world = World()
+    world = FailingClaim()
     world.fail()
     assert world.retries.attaches_at("uid-other", device("d"), NOW, PATIENCE) is None
 
 
 def test_a_claim_is_forgotten_when_it_becomes_ready_and_when_it_is_deleted():
-    world = World()
+    world = FailingClaim()
     world.fail()
     world.see(scenes.make_allocated_claim("d", at="t9", reported=device_status(bindings.ATTACHED)))
     assert world.retries.failures("uid-c") == 1
@@ -118,7 +118,7 @@ def test_a_claim_is_forgotten_when_it_becomes_ready_and_when_it_is_deleted():
 
 
 def test_another_claim_of_the_same_name_begins_without_failures():
-    world = World()
+    world = FailingClaim()
     world.fail()
     world.see(scenes.make_allocated_claim("d", uid="uid-new"))
     assert world.attaches_in() is None

@@ -79,7 +79,7 @@ def document_of(rule_name, key, policy, until, effect, now):
     )
 
 
-class World:
+class MonitoredCluster:
     """A cluster in memory with a monitor, as `monitor` carries decisions out."""
 
     def __init__(self, *policies, listed=None, dry_run=False):
@@ -151,7 +151,7 @@ def summarise(decisions):
 
 
 def test_a_device_is_tainted_once_its_alert_has_held_and_freed_once_it_was_clear_as_long():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     assert world.report(signal("a-d0")) == {"used": 1, "limit": 0}
     assert world.look() == ()
     world.pass_(59)
@@ -168,7 +168,7 @@ def test_a_device_is_tainted_once_its_alert_has_held_and_freed_once_it_was_clear
 
 
 def test_an_alert_that_fires_again_before_it_was_clear_for_long_enough_keeps_the_rule():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     world.report(signal("a-d0"))
     world.pass_(60)
     world.look()
@@ -181,7 +181,7 @@ def test_an_alert_that_fires_again_before_it_was_clear_for_long_enough_keeps_the
 
 
 def test_an_alert_that_comes_and_goes_never_taints():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     for _ in range(10):
         world.report(signal("a-d0"))
         world.pass_(40)
@@ -192,7 +192,7 @@ def test_an_alert_that_comes_and_goes_never_taints():
 
 
 def test_a_count_must_be_reached_by_reports_and_not_by_the_alerts_of_one_of_them():
-    world = World(policy(hold=healthpolicies.Hold(seconds=0, times=3)))
+    world = MonitoredCluster(policy(hold=healthpolicies.Hold(seconds=0, times=3)))
     many = [signal("a-d0", fingerprint=str(number)) for number in range(10)]
     for reports in range(2):
         world.report(*many)
@@ -202,7 +202,7 @@ def test_a_count_must_be_reached_by_reports_and_not_by_the_alerts_of_one_of_them
 
 
 def test_two_alerts_about_a_device_hold_until_both_are_clear():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     world.report(signal("a-d0", fingerprint="1"), signal("a-d0", fingerprint="2"))
     world.pass_(60)
     world.look()
@@ -217,7 +217,7 @@ def test_two_alerts_about_a_device_hold_until_both_are_clear():
 
 
 def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
-    world = World(
+    world = MonitoredCluster(
         policy(minimum_healthy_percent=50),
         listed=make_slices({"a": 4, "b": 10}, classes=("nvme", "gpu")),
     )
@@ -229,7 +229,7 @@ def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
         ("Withhold", "a-d2", "MinimumHealthyShare"),
         ("Withhold", "a-d3", "MinimumHealthyShare"),
     ]
-    world = World(
+    world = MonitoredCluster(
         policy(minimum_healthy_percent=50),
         listed=make_slices({"a": 3, "b": 30}, classes=("gpu", "nvme", "nvme")),
     )
@@ -246,14 +246,16 @@ def test_the_minimum_healthy_share_of_a_pool_and_of_a_class_is_kept():
 def test_taints_of_drivers_and_of_administrators_count_against_the_share():
     worn = (slices.Taint(key="drawbar.dev/worn", effect="NoSchedule"),)
     listed = [*make_slices({"a": 8}), *make_slices({"w": 2}, taints=worn)]
-    world = World(policy(minimum_healthy_percent=80, rate=healthpolicies.Rate(devices=50)), listed=listed)
+    world = MonitoredCluster(
+        policy(minimum_healthy_percent=80, rate=healthpolicies.Rate(devices=50)), listed=listed
+    )
     world.report(signal("a-d0"), signal("w-d0"))
     world.pass_(60)
     assert summarise(world.look()) == [
         ("Taint", "w-d0", "Held"),
         ("Withhold", "a-d0", "MinimumHealthyShare"),
     ], "a device that is kept away in any case takes nothing from the share"
-    world = World(policy(minimum_healthy_percent=50))
+    world = MonitoredCluster(policy(minimum_healthy_percent=50))
     administrators = taintrules.DeviceSelector(driver=DRIVER, pool="a")
     world.foreign = [
         taintrules.DeviceTaintRule(
@@ -270,7 +272,7 @@ def test_taints_of_drivers_and_of_administrators_count_against_the_share():
 
 
 def test_no_more_devices_than_the_rate_are_tainted_and_the_next_ones_follow():
-    world = World(policy(rate=healthpolicies.Rate(devices=1, seconds=100), expire_seconds=1000))
+    world = MonitoredCluster(policy(rate=healthpolicies.Rate(devices=1, seconds=100), expire_seconds=1000))
     world.report(*(signal(f"a-d{number}") for number in range(3)))
     world.pass_(60)
     assert summarise(world.look()) == [
@@ -291,7 +293,7 @@ def test_no_more_devices_than_the_rate_are_tainted_and_the_next_ones_follow():
 
 
 def test_a_policy_that_gets_another_effect_gives_it_to_its_rules_at_the_rate():
-    world = World(policy(rate=healthpolicies.Rate(devices=2, seconds=60)))
+    world = MonitoredCluster(policy(rate=healthpolicies.Rate(devices=2, seconds=60)))
     world.report(signal("a-d0"), signal("a-d1"))
     world.pass_(60)
     world.look()
@@ -310,7 +312,7 @@ def test_a_policy_that_gets_another_effect_gives_it_to_its_rules_at_the_rate():
 
 
 def test_an_effect_that_an_administrator_gave_a_rule_stays_and_the_rule_is_still_lifted():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     world.report(signal("a-d0"))
     world.pass_(60)
     world.look()
@@ -326,7 +328,7 @@ def test_an_effect_that_an_administrator_gave_a_rule_stays_and_the_rule_is_still
 
 
 def test_a_dry_run_only_reports_what_it_would_do():
-    for world in (World(policy(dry_run=True)), World(policy(), dry_run=True)):
+    for world in (MonitoredCluster(policy(dry_run=True)), MonitoredCluster(policy(), dry_run=True)):
         world.report(signal("a-d0"))
         world.pass_(60)
         assert summarise(world.look()) == [("Withhold", "a-d0", "DryRun")]
@@ -334,7 +336,7 @@ def test_a_dry_run_only_reports_what_it_would_do():
 
 
 def test_a_policy_that_only_reports_takes_no_share_from_another():
-    world = World(
+    world = MonitoredCluster(
         policy("a-dry", dry_run=True, minimum_healthy_percent=75, match_labels={"x": "1"}),
         policy("b-real", minimum_healthy_percent=75, match_labels={"x": "2"}),
     )
@@ -348,7 +350,7 @@ def test_a_policy_that_only_reports_takes_no_share_from_another():
 
 def test_the_rules_of_a_policy_that_is_gone_or_has_another_taint_or_fabric_are_lifted():
     def make_tainted_world():
-        world = World(policy())
+        world = MonitoredCluster(policy())
         world.report(signal("a-d0"))
         world.pass_(60)
         world.look()
@@ -365,7 +367,7 @@ def test_the_rules_of_a_policy_that_is_gone_or_has_another_taint_or_fabric_are_l
 
 
 def test_a_signal_that_is_not_repeated_expires_and_one_that_is_keeps_its_rule():
-    world = World(policy(expire_seconds=1000))
+    world = MonitoredCluster(policy(expire_seconds=1000))
     world.report(signal("a-d0"), signal("a-d1"))
     world.pass_(60)
     world.look()
@@ -378,7 +380,7 @@ def test_a_signal_that_is_not_repeated_expires_and_one_that_is_keeps_its_rule():
 
 
 def test_after_a_restart_a_rule_stays_until_its_cause_is_reported_clear():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     world.report(signal("a-d0"))
     world.pass_(60)
     world.look()
@@ -394,7 +396,7 @@ def test_after_a_restart_a_rule_stays_until_its_cause_is_reported_clear():
 
 def test_a_command_that_lists_a_device_no_longer_has_it_freed_and_a_partial_list_has_not():
     command = healthpolicies.Source.COMMAND
-    world = World(policy(source=command))
+    world = MonitoredCluster(policy(source=command))
     world.report(signal("a-d0", source=command), source=command, complete=True)
     world.pass_(60)
     world.look()
@@ -410,7 +412,7 @@ def test_a_command_that_lists_a_device_no_longer_has_it_freed_and_a_partial_list
 
 def test_a_redfish_event_of_severity_ok_clears_its_origin_whatever_its_message():
     redfish = healthpolicies.Source.REDFISH
-    world = World(
+    world = MonitoredCluster(
         policy(
             source=redfish,
             match_labels={"severity": "Critical"},
@@ -455,7 +457,7 @@ def test_only_devices_of_the_policys_driver_and_fabric_are_tainted(labels, outco
         *make_slices({"f": 2}, driver="foreign.dev"),
     ]
     match = {"team": "a"} if "team" in labels else {}
-    world = World(policy(fabric="fab", match_labels=match), listed=listed)
+    world = MonitoredCluster(policy(fabric="fab", match_labels=match), listed=listed)
     item = signals.Signal(source=ALERT, labels=labels, fingerprint="f", firing=True)
     assert world.report(item) == {outcome: 1, "limit": 0}
     world.pass_(60)
@@ -469,15 +471,15 @@ def test_a_device_is_named_by_an_attribute_or_with_its_pool_and_never_by_what_fi
         return msgspec.structs.replace(item, spec=msgspec.structs.replace(item.spec, devices=(device,)))
 
     listed = [same("a"), same("b")]
-    by_name = World(policy(), listed=listed)
+    by_name = MonitoredCluster(policy(), listed=listed)
     assert by_name.report(signal("same")) == {"unknown-device": 1, "limit": 0}
-    by_pool = World(policy(device=healthpolicies.Device(pool_label="where")), listed=listed)
+    by_pool = MonitoredCluster(policy(device=healthpolicies.Device(pool_label="where")), listed=listed)
     assert by_pool.report(signal("same"), signal("same", where="b")) == {
         "unknown-device": 1,
         "used": 1,
         "limit": 0,
     }
-    by_serial = World(
+    by_serial = MonitoredCluster(
         policy(device=healthpolicies.Device(label="sn", attribute="serial")), listed=make_slices()
     )
     assert by_serial.report(signal("x", sn="S-a-2")) == {"used": 1, "limit": 0}
@@ -487,7 +489,7 @@ def test_a_device_is_named_by_an_attribute_or_with_its_pool_and_never_by_what_fi
 
 
 def test_what_is_remembered_is_bounded_however_much_is_reported():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     for start in range(0, 5000, 500):
         world.report(*(signal(f"stranger-{number}") for number in range(start, start + 500)))
         world.report(*(signal("a-d0", fingerprint=str(number)) for number in range(start, start + 500)))
@@ -498,7 +500,7 @@ def test_what_is_remembered_is_bounded_however_much_is_reported():
 
 def test_rules_and_decisions_are_bounded_and_the_rest_follows():
     fast = healthpolicies.Rate(devices=100_000, seconds=60)
-    world = World(policy(rate=fast), listed=make_slices({"a": 1300}))
+    world = MonitoredCluster(policy(rate=fast), listed=make_slices({"a": 1300}))
     world.report(*(signal(f"a-d{number}") for number in range(1300)))
     world.pass_(60)
     world.look()
@@ -510,7 +512,7 @@ def test_rules_and_decisions_are_bounded_and_the_rest_follows():
 
 
 def test_a_rule_with_the_label_that_the_monitor_did_not_make_is_left_alone():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     device = inventory.Device(DRIVER, "a", "a-d0")
     copied = document_of("mine", causes.Key("p", device), policy(), START, "None", START)
     world.foreign = [copied]
@@ -527,7 +529,7 @@ class Anything(stateful.RuleBasedStateMachine):
         self.rate = healthpolicies.Rate(devices=2, seconds=300)
         self.hold = healthpolicies.Hold(seconds=60, times=2)
         self.clear = 120
-        self.world = World(
+        self.world = MonitoredCluster(
             self.make_policy("p"),
             self.make_policy("q", match_labels={"team": "b"}),
             listed=make_slices({"a": 5, "b": 3}, classes=("nvme", "gpu")),
@@ -669,7 +671,7 @@ def test_a_rule_that_others_changed_into_another_one_is_not_the_monitors(changes
 
 
 def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_lifted():
-    world = World(policy())
+    world = MonitoredCluster(policy())
     world.report(signal("a-d0"))
     world.pass_(60)
     world.look()
@@ -701,7 +703,7 @@ def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_class
         (taintrules.DeviceSelector(driver=DRIVER, pool="a", device="a-d1"), "Withhold"),
         (taintrules.DeviceSelector(driver=DRIVER, pool="a", device="gone"), "Taint"),
     ):
-        world = World(policy(minimum_healthy_percent=75))
+        world = MonitoredCluster(policy(minimum_healthy_percent=75))
         world.foreign = [foreign(selector)]
         world.report(signal("a-d0"))
         world.pass_(60)
@@ -710,12 +712,12 @@ def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_class
 
 def test_the_number_of_causes_is_bounded(monkeypatch):
     monkeypatch.setattr(causes, "CAUSES_MAX", 2)
-    world = World(policy())
+    world = MonitoredCluster(policy())
     assert world.report(*(signal(f"a-d{number}") for number in range(4))) == {"used": 2, "limit": 2}
 
 
 def test_a_dry_run_keeps_the_rules_that_exist_and_does_not_renew_them():
-    world = World(policy(expire_seconds=600))
+    world = MonitoredCluster(policy(expire_seconds=600))
     world.report(signal("a-d0"))
     world.pass_(60)
     world.look()
@@ -729,6 +731,6 @@ def test_a_dry_run_keeps_the_rules_that_exist_and_does_not_renew_them():
 
 
 def test_a_signal_without_the_label_of_the_pool_names_no_device():
-    world = World(policy(device=healthpolicies.Device(pool_label="pool")))
+    world = MonitoredCluster(policy(device=healthpolicies.Device(pool_label="pool")))
     assert world.report(signal("a-d0")) == {"unknown-device": 1, "limit": 0}
     assert world.report(signal("a-d0", pool="a")) == {"used": 1, "limit": 0}

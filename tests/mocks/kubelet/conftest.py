@@ -41,7 +41,7 @@ CDI = {
 }
 
 
-class World(clusters.Cluster):
+class KubeletCluster(clusters.Cluster):
     """One node `node-a` and an API server."""
 
     DRIVER = plugins.DRIVER
@@ -177,7 +177,7 @@ async def _world(tmp_path, profile):
         async with apiserver.serving(profile=profile) as server:
             kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
             async with client.connecting(config.from_kubeconfig(kubeconfig)) as api:
-                made = World(api, kubeconfig, directory)
+                made = KubeletCluster(api, kubeconfig, directory)
                 made.write_cdi()
                 yield made
 

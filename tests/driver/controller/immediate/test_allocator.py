@@ -103,7 +103,7 @@ class Pools:
         return self.published
 
 
-class World:
+class AllocatorScene:
     """An allocator, what it sees, and what it wrote; it is the client and the recorder itself."""
 
     def __init__(self, *offered, settle=0.1, enabled=True, evaluator=None, node_gone_seconds=0):
@@ -237,7 +237,7 @@ async def running(world):
 
 
 async def test_of_two_claims_that_want_one_device_one_gets_it(until):
-    async with running(World(gpu("g-0"))) as world:
+    async with running(AllocatorScene(gpu("g-0"))) as world:
         for name in ("a", "b"):
             world.ask(name)
 
@@ -252,7 +252,7 @@ async def test_of_two_claims_that_want_one_device_one_gets_it(until):
 async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_withdrawn_and_a_while(until):
     # Longer than what makes it look again.
     settle = 2 * allocator.GATHER_SECONDS
-    async with running(World(gpu("g-0"), settle=settle)) as world:
+    async with running(AllocatorScene(gpu("g-0"), settle=settle)) as world:
         loop = asyncio.get_running_loop()
         world.pools.show(gpu("g-0"))
         world.ask()
@@ -269,7 +269,7 @@ async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_w
 
 
 async def test_a_device_that_was_withdrawn_before_anybody_looked_is_left_alone_too(until):
-    world = World(gpu("g-0"), gpu("g-1"), settle=0.2)
+    world = AllocatorScene(gpu("g-0"), gpu("g-1"), settle=0.2)
     loop = asyncio.get_running_loop()
     withdrawn = loop.time()
     world.pools.show(gpu("g-0"), gpu("g-1"))
@@ -281,7 +281,7 @@ async def test_a_device_that_was_withdrawn_before_anybody_looked_is_left_alone_t
 
 
 async def test_a_write_that_lost_to_another_is_decided_anew(until):
-    async with running(World(gpu("g-0"))) as world:
+    async with running(AllocatorScene(gpu("g-0"))) as world:
         world.refuse = 2
         world.ask()
 
@@ -291,7 +291,7 @@ async def test_a_write_that_lost_to_another_is_decided_anew(until):
 
 
 async def test_after_a_failure_it_waits_and_another_device_is_tried_first(until):
-    async with running(World(gpu("g-0"), gpu("g-1"))) as world:
+    async with running(AllocatorScene(gpu("g-0"), gpu("g-1"))) as world:
         world.ask()
         assert await until(world.has, bool) == ["g-0"]
         loop = asyncio.get_running_loop()
@@ -304,7 +304,7 @@ async def test_after_a_failure_it_waits_and_another_device_is_tried_first(until)
 
 
 async def test_a_failure_whose_taking_back_is_refused_as_stale_counts_once(until):
-    async with running(World(gpu("g-0"))) as world:
+    async with running(AllocatorScene(gpu("g-0"))) as world:
         world.ask()
 
         async def taken_back():
@@ -323,7 +323,7 @@ async def test_a_failure_whose_taking_back_is_refused_as_stale_counts_once(until
 
 
 async def test_those_who_wait_read_their_classes_once_however_often_they_look(until):
-    world = World(gpu("g-0"))
+    world = AllocatorScene(gpu("g-0"))
     world.selector = "false"
     async with running(world):
         for name in ("a", "b", "c"):
@@ -349,7 +349,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("why", UNFIT)
 async def test_a_device_that_cannot_be_used_is_not_given(until, why):
-    world = World(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
+    world = AllocatorScene(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
     if why == "attached":
         world.allocator.cluster.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
     async with running(world):
@@ -358,7 +358,7 @@ async def test_a_device_that_cannot_be_used_is_not_given(until, why):
 
 
 async def test_a_claim_with_parameters_that_cannot_be_obeyed_is_reported_once_and_never_allocated(until):
-    world = World(gpu("g-0"))
+    world = AllocatorScene(gpu("g-0"))
     parameters = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", "colour": "red"}
     world.config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
     async with running(world):
@@ -381,7 +381,7 @@ async def test_a_claim_with_parameters_that_cannot_be_obeyed_is_reported_once_an
 
 
 async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(until):
-    async with running(World(gpu("g-0"))) as world:
+    async with running(AllocatorScene(gpu("g-0"))) as world:
         world.pools.keeps_conditions = False
         world.ask()
 
@@ -396,7 +396,7 @@ async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(un
 
 
 async def test_a_claim_is_left_to_the_scheduler_where_it_is_off(until):
-    async with running(World(gpu("g-0"), enabled=False)) as world:
+    async with running(AllocatorScene(gpu("g-0"), enabled=False)) as world:
         world.ask()
 
         async def events():
@@ -407,7 +407,7 @@ async def test_a_claim_is_left_to_the_scheduler_where_it_is_off(until):
 
 
 async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
-    world = World(gpu("g-0"))
+    world = AllocatorScene(gpu("g-0"))
     async with running(world):
         world.ask()
 
@@ -429,7 +429,7 @@ async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
 
 
 async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
-    world = World(gpu("g-0"), node_gone_seconds=60)
+    world = AllocatorScene(gpu("g-0"), node_gone_seconds=60)
     async with running(world):
         world.ask()
 
@@ -449,7 +449,7 @@ async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
 
 
 async def test_a_node_that_is_cordoned_or_full_is_not_chosen(until):
-    world = World(gpu("g-0"))
+    world = AllocatorScene(gpu("g-0"))
     cordoned = core.NodeSpec(unschedulable=True)
     world.nodes["node-1"] = core.Node(metadata=meta.ObjectMeta(name="node-1"), spec=cordoned)
     full = contract.Host(
@@ -488,7 +488,7 @@ async def test_a_selector_that_takes_minutes_is_reported_and_keeps_no_other_wait
     endless = f"[{', '.join(['1'] * 3000)}].all(x, 'aaaa'.matches('\\\\pL{{1,200}}'))"
     async with (
         contextlib.aclosing(evaluation.Process()) as process,
-        running(World(gpu("g-0"), gpu("g-1"), evaluator=process)) as world,
+        running(AllocatorScene(gpu("g-0"), gpu("g-1"), evaluator=process)) as world,
     ):
         world.own_selectors = {"hostile": [endless]}
         world.ask("hostile")
@@ -505,7 +505,7 @@ async def test_a_selector_that_takes_minutes_is_reported_and_keeps_no_other_wait
 
 async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does(until, monkeypatch):
     monkeypatch.setattr(selectors, "BUDGET_SECONDS", 1.0)
-    async with running(World(gpu("g-0"), gpu("g-1"), evaluator=Slow("1 == 1", 0.6))) as world:
+    async with running(AllocatorScene(gpu("g-0"), gpu("g-1"), evaluator=Slow("1 == 1", 0.6))) as world:
         for number in range(4):
             name = f"hostile-{number}"
             world.own_selectors[name] = [f"1 == 1 && {number} < 0"]
@@ -522,7 +522,7 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
 
 
 async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until):
-    world = World(gpu("g-0"))
+    world = AllocatorScene(gpu("g-0"))
     async with running(world):
         world.own_selectors = {"c": ["true" + " " * allocator.SELECTORS_CHARS_MAX]}
         world.ask("c")

@@ -79,20 +79,13 @@ def offer(stock: Stock, taken: Collection[str]) -> Arrangement:
 ROW = "    Kind(arrange=bundle.offer, groups=lambda spec: True),\n"
 TEST = '''"""A claim of a bundle."""
 
-from drawbar.driver.kube import kinds
-
 
 async def test_a_claim_gets_both_parts_or_none(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-
-        async def published():
-            slices = await cluster.list(kinds.SLICE)
-            return {device["name"] for each in slices for device in each["spec"].get("devices", ())}
-
-        names = await until(published, lambda value: "bundle" in value)
-        assert not names & {"gpu-0", "disk-0"}
+        devices = await until(cluster.list_devices, lambda value: "bundle" in value)
+        assert not devices.keys() & {"gpu-0", "disk-0"}
         await cluster.allocate("bundle")
         await cluster.wait_until_attached("bundle")
         assert sorted(await cluster.attachments()) == ["fab.disk-0", "fab.gpu-0"]

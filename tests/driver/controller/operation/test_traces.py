@@ -41,7 +41,7 @@ class Sink:
         self.spans.append(span)
 
 
-class World:
+class TracedController:
     """A controller's latency and its traces, one second between any two events."""
 
     def __init__(self):
@@ -74,7 +74,7 @@ class World:
 
 @pytest.fixture
 def world():
-    return World()
+    return TracedController()
 
 
 def test_an_attach_is_one_trace_with_a_span_for_each_step(world):

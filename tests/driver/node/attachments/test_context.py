@@ -18,7 +18,7 @@ OWN, OTHER = "GPU-3f1c5ab4-3d3b-4a0e-9d4a-2b7c6d5e4f01", "GPU-9e2d7cc1-8a4b-4f6d
 ADDRESS = "0000:02:00.0"
 
 
-class World:
+class NodeWithNeighbour:
     """A node with one card, whose attachment is the neighbour of another attachment."""
 
     def __init__(self):
@@ -64,7 +64,7 @@ class World:
 
 
 def test_a_neighbour_loses_its_card_when_another_card_takes_its_place():
-    world = World()
+    world = NodeWithNeighbour()
     assert world.neighbours().cards == {world.fingerprint}
     world.show(OTHER)
     assert not world.neighbours().cards
@@ -73,14 +73,14 @@ def test_a_neighbour_loses_its_card_when_another_card_takes_its_place():
 
 
 def test_a_released_attachment_is_no_neighbour():
-    world = World()
+    world = NodeWithNeighbour()
     assert len(world.neighbours().identities) == 1
     world.attached[1] = scenes.attachment(attachments.RELEASED, **world.described)
     assert world.neighbours() == matching.NO_NEIGHBOURS
 
 
 def test_a_neighbour_waits_until_its_card_is_recognised():
-    world = World()
+    world = NodeWithNeighbour()
     recognised = world.attached[1]
     world.attached[1] = scenes.attachment(attachments.ATTACHED, **(world.described | {"node": None}))
     assert [each.name for each in world.neighbours().waiting] == ["neighbour"]
@@ -100,21 +100,21 @@ ELSEWHERE = live.Changes(functions=frozenset({"0000:03:00.0"}))
 
 
 def test_a_ready_device_is_not_affected_by_another_card():
-    world = World()
+    world = NodeWithNeighbour()
     ready = look(world, *READY)
     world.show(OWN, OTHER)
     assert not world.context.is_affected(ready, ELSEWHERE)
 
 
 def test_a_ready_device_is_affected_by_a_change_of_its_card():
-    world = World()
+    world = NodeWithNeighbour()
     ready = look(world, *READY)
     world.show(OTHER)
     assert world.context.is_affected(ready, live.Changes(functions=frozenset({ADDRESS})))
 
 
 def test_a_ready_device_is_affected_by_another_card_with_its_number():
-    world = World()
+    world = NodeWithNeighbour()
     ready = look(world, *READY)
     world.show(OWN, OWN)
     assert world.context.is_affected(ready, ELSEWHERE)
@@ -131,16 +131,16 @@ def test_a_ready_device_is_affected_by_another_card_with_its_number():
     ids=["not ready", "in release", "of a group", "recognised without an identifier"],
 )
 def test_a_device_is_affected_by_every_change(conditions, described):
-    world = World()
+    world = NodeWithNeighbour()
     assert world.context.is_affected(look(world, *conditions, **described), ELSEWHERE)
 
 
 def test_a_device_without_a_look_is_affected_by_every_change():
-    world = World()
+    world = NodeWithNeighbour()
     assert world.context.is_affected(scenes.attachment(*READY, uid="u", **world.described), ELSEWHERE)
 
 
 def test_a_ready_device_is_affected_by_a_change_of_cxl_objects():
-    world = World()
+    world = NodeWithNeighbour()
     ready = look(world, *READY)
     assert world.context.is_affected(ready, live.Changes(objects=frozenset({"region0"})))

@@ -24,7 +24,7 @@ def offer(address=ADDRESS, name="gpu-0"):
     )
 
 
-class World:
+class ReportedAttachment:
     """One attachment, the offers of others, and a reporter that keeps the condition."""
 
     def __init__(self):
@@ -55,7 +55,7 @@ class World:
 
 
 async def test_a_second_offer_is_reported_once_with_the_driver_and_the_page():
-    world = World()
+    world = ReportedAttachment()
     world.offers = [offer(), offer("0000:ff:00.0", "gpu-1")]
     for _ in range(3):
         assert await world.look() is None
@@ -67,7 +67,7 @@ async def test_a_second_offer_is_reported_once_with_the_driver_and_the_page():
 
 
 async def test_a_driver_that_is_updated_causes_one_report_and_its_end_another():
-    world = World()
+    world = ReportedAttachment()
     world.offers = [offer()]
     await world.look()
     world.offers = []
@@ -84,10 +84,10 @@ async def test_a_driver_that_is_updated_causes_one_report_and_its_end_another():
 
 
 async def test_the_report_of_a_former_daemon_ends_after_the_quiet_time():
-    world = World()
+    world = ReportedAttachment()
     world.offers = [offer()]
     await world.look()
-    successor = World()
+    successor = ReportedAttachment()
     successor.attachment = world.attachment
     assert await successor.look(50.0) == QUIET
     assert await successor.look(QUIET) is None
@@ -103,7 +103,7 @@ async def test_the_report_of_a_former_daemon_ends_after_the_quiet_time():
     ],
 )
 async def test_without_a_second_offer_nothing_is_written(change):
-    world = World()
+    world = ReportedAttachment()
     world.offers = [offer()]
     for name, value in change.items():
         setattr(world, name, value)
@@ -112,7 +112,7 @@ async def test_without_a_second_offer_nothing_is_written(change):
 
 
 async def test_a_device_that_is_not_visible_or_leaves_is_not_judged():
-    world = World()
+    world = ReportedAttachment()
     world.offers = [offer()]
     node = attachments.NodeReport(pci_address=ADDRESS)
     for unjudged in (

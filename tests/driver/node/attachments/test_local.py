@@ -85,7 +85,7 @@ class Clean:
         self.looked_at.append(device)
 
 
-class World:
+class NodeWithCard:
     """A node with one card, and its daemon's part for such devices, which can be started again."""
 
     def __init__(self, folder):
@@ -196,7 +196,7 @@ def looks_again(made):
 
 @pytest.fixture
 def world(tmp_path):
-    return World(tmp_path)
+    return NodeWithCard(tmp_path)
 
 
 async def test_a_device_is_made_ready_once_for_a_claim_and_not_again_by_the_next_daemon(world):

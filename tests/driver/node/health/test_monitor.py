@@ -25,7 +25,7 @@ OTHER = Key(pool="fab/enc", device="disk-1")
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial="SN0001")
 
 
-class World:
+class MonitoredHost:
     """A host with two slots, the monitor of its cards, and what its subscriber received."""
 
     def __init__(self, tmp_path, read=None, *, contained=None, **changes):
@@ -63,7 +63,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(tmp_path, **changes):
-    world = World(tmp_path, **changes)
+    world = MonitoredHost(tmp_path, **changes)
     task = asyncio.Task(world.monitor.run())
     try:
         yield world
@@ -185,7 +185,7 @@ async def test_watching_again_keeps_what_is_known(tmp_path):
 
 
 async def test_there_is_a_limit_to_how_many_are_watched(tmp_path):
-    world = World(tmp_path)
+    world = MonitoredHost(tmp_path)
     for number in range(monitor.WATCHED_MAX + 1):
         world.watch(Key(pool="p", device=f"d{number}"))
     assert len(world.monitor.all()) == monitor.WATCHED_MAX
@@ -286,7 +286,7 @@ def attached_devices(world, acting=lambda: True):
 
 
 def test_a_device_is_watched_from_visible_until_it_is_given_back(tmp_path):
-    world = World(tmp_path)
+    world = MonitoredHost(tmp_path)
     _, devices = attached_devices(world)
     waiting, seen = attachment(visible=False), attachment()
     devices.note_change(None, waiting)
@@ -304,7 +304,7 @@ def test_a_device_is_watched_from_visible_until_it_is_given_back(tmp_path):
 
 
 def test_another_attachment_of_the_same_name_begins_anew(tmp_path):
-    world = World(tmp_path)
+    world = MonitoredHost(tmp_path)
     _, devices = attached_devices(world)
     devices.note_change(None, attachment())
     before = world.monitor._watched[KEY]

@@ -27,24 +27,12 @@ def gpu(number):
     return sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial=serial)
 
 
-class World(nodes.Node):
-    """A node whose first slot belongs to itself, and its daemon."""
-
-    async def devices(self):
-        return {
-            device["name"]: device
-            for slice_ in await self.list(kinds.SLICE)
-            for device in slice_["spec"].get("devices", ())
-        }
-
-
 @contextlib.asynccontextmanager
 async def world(tmp_path, health=None, **wanted):
     """Yield a node whose kubelet is the double, in the attribute `kubelets`."""
     spec_ = node.NodeSpec(name=NODE, directory=tmp_path / "kubelet")
     async with nodes.serving(
         tmp_path,
-        World,
         kubelet_dir=spec_.directory,
         cdi_dir=spec_.cdi,
         health=health or policy.Policy(),
@@ -66,7 +54,7 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
             return "driver" in published.get(NAME, {}).get("attributes", {})
 
         # It may be published a moment before the kernel has bound its driver.
-        devices = await until(cluster.devices, has_driver)
+        devices = await until(cluster.list_devices, has_driver)
         assert list(devices) == [NAME], "slot 2 may be a fabric's"
         attributes = devices[NAME]["attributes"]
         assert attributes["class"] == {"string": "gpu"}
@@ -87,7 +75,9 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
             return [slice_["metadata"]["uid"] for slice_ in await cluster.list(kinds.SLICE)]
 
         await until(uids, lambda listed: listed not in ([], [slice_["metadata"]["uid"]]))
-        await until(cluster.devices, lambda devices: devices.get(NAME, {}).get("attributes") == attributes)
+        await until(
+            cluster.list_devices, lambda devices: devices.get(NAME, {}).get("attributes") == attributes
+        )
 
 
 @pytest.mark.parametrize("driver", [DRIVER, "another.example.com"])
@@ -97,11 +87,11 @@ async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots
     async with world(tmp_path, slots=("*",)) as cluster:
         await cluster.plug(1, gpu(1))
         await cluster.plug(2, gpu(2))
-        await until(cluster.devices, lambda devices: len(devices) == 2)
+        await until(cluster.list_devices, lambda devices: len(devices) == 2)
         identity = {"deviceClass": "gpu", "serial": SERIAL.format(2)}
         body = scenes.document("fab.x", NODE, held=True, driver=driver, identity=identity)
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
-        await until(cluster.devices, lambda devices: list(devices) == [NAME])
+        await until(cluster.list_devices, lambda devices: list(devices) == [NAME])
 
 
 async def test_a_disk_of_the_host_is_not_offered_and_a_free_one_is(tmp_path, until):
@@ -113,22 +103,22 @@ async def test_a_disk_of_the_host_is_not_offered_and_a_free_one_is(tmp_path, unt
         (proc / "1").mkdir()
         (proc / "swaps").write_text("Filename Type Size Used Priority\n")
         await cluster.plug(1, DISK)
-        await until(cluster.devices, lambda devices: list(devices) == ["nvme-sn1"])
+        await until(cluster.list_devices, lambda devices: list(devices) == ["nvme-sn1"])
         number = next((tmp_path / "sys").glob("class/block/nvme*/dev")).read_text().strip()
         (proc / "1" / "mountinfo").write_text(f"1 0 {number} / /var rw - ext4 /dev/root rw\n")
         # Anything that changes makes it be looked at again.
         await cluster.plug(2, gpu(2))
-        await until(cluster.devices, lambda devices: not devices)
+        await until(cluster.list_devices, lambda devices: not devices)
 
 
 async def test_a_device_that_is_pulled_is_gone_and_back_under_its_name(tmp_path, until):
     async with world(tmp_path) as cluster:
         await cluster.plug(1, gpu(1))
-        await until(cluster.devices, bool)
+        await until(cluster.list_devices, bool)
         await asyncio.to_thread(cluster.tree.surprise_remove, 1)
         await until(lambda: cluster.list(kinds.SLICE), lambda slices: not slices)
         await cluster.plug(1, gpu(1))
-        await until(cluster.devices, lambda devices: list(devices) == [NAME])
+        await until(cluster.list_devices, lambda devices: list(devices) == [NAME])
 
 
 async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_the_claim_lets_go(
@@ -137,11 +127,11 @@ async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_t
     soon = policy.Policy(interval_seconds=1.0, arrival_seconds=0.0)
     async with world(tmp_path, health=soon) as cluster:
         await cluster.plug(1, gpu(1))
-        await until(cluster.devices, bool)
+        await until(cluster.list_devices, bool)
         claim = await cluster.allocate_claim(pool=NODE, device=NAME)
         assert not (await cluster.prepare(claim)).error
         await asyncio.to_thread(cluster.tree.surprise_remove, 1)
-        tainted = await until(cluster.devices, lambda devices: "taints" in devices.get(NAME, {}))
+        tainted = await until(cluster.list_devices, lambda devices: "taints" in devices.get(NAME, {}))
         (taint,) = tainted[NAME]["taints"]
         assert (taint["key"], taint["effect"]) == (f"{DRIVER}/device-lost", "NoExecute")
         assert tainted[NAME]["attributes"]["class"] == {"string": "gpu"}
@@ -189,7 +179,7 @@ async def test_a_card_attached_by_hand_lends_its_virtual_functions_and_leaves_wh
         await cluster.controller_says(connection={"port": "1", "slot": "1"})
         await until(cluster.conditions, lambda conditions: "Visible" in conditions)
         await asyncio.to_thread(cluster.tree.set_vfs, 1, 2)
-        devices = await until(cluster.devices, lambda devices: sorted(devices) == FUNCTIONS)
+        devices = await until(cluster.list_devices, lambda devices: sorted(devices) == FUNCTIONS)
         attributes = devices[FUNCTIONS[0]]["attributes"]
         assert attributes["fabric"] == {"string": "fab"}
         assert attributes["deviceID"] == {"string": "nvme-0"}
@@ -198,7 +188,7 @@ async def test_a_card_attached_by_hand_lends_its_virtual_functions_and_leaves_wh
         claim = await cluster.allocate_claim(pool=NODE, device=FUNCTIONS[1])
         assert not (await cluster.prepare(claim)).error
         await cluster.detach()
-        devices = await until(cluster.devices, lambda devices: list(devices) == FUNCTIONS[1:])
+        devices = await until(cluster.list_devices, lambda devices: list(devices) == FUNCTIONS[1:])
         (taint,) = devices[FUNCTIONS[1]]["taints"]
         assert (taint["key"], taint["effect"]) == (f"{DRIVER}/in-use", "NoSchedule")
         conditions = await until(cluster.conditions, lambda conditions: "Released" in conditions)
@@ -208,5 +198,5 @@ async def test_a_card_attached_by_hand_lends_its_virtual_functions_and_leaves_wh
         assert numvfs.read_text().strip() == "2", "nothing was undone"
 
         assert not (await cluster.unprepare(claim)).error
-        await until(cluster.devices, lambda devices: not devices)
+        await until(cluster.list_devices, lambda devices: not devices)
         await until(cluster.conditions, lambda conditions: conditions["Released"]["status"] == "True")

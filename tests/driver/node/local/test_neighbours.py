@@ -27,17 +27,8 @@ VENDOR = "gpu.nvidia.com"
 QUIET_SECONDS = 0.5
 
 
-class World(nodes.Node):
+class SharedNode(nodes.Node):
     """A node with one GPU of its own, and what others say about it."""
-
-    async def offers(self, driver=nodes.DRIVER):
-        """Return the names of the devices of a driver."""
-        return [
-            device["name"]
-            for slice_ in await self.list(kinds.SLICE)
-            for device in slice_["spec"].get("devices", ())
-            if slice_["spec"]["driver"] == driver
-        ]
 
     async def left_out(self):
         """Return what the annotation of the node's pool says is left to others."""
@@ -71,7 +62,7 @@ class World(nodes.Node):
 async def world(tmp_path, **wanted):
     """Yield a node without a daemon yet; `begin` starts it."""
     fields = {"slots": ("*",), "classes": ("gpu",), "quiet_seconds": QUIET_SECONDS} | wanted
-    async with nodes.serving(tmp_path, World, local_pool=residents.Selection(**fields)) as cluster:
+    async with nodes.serving(tmp_path, SharedNode, local_pool=residents.Selection(**fields)) as cluster:
         await cluster.stop()
         await cluster.create(kinds.NODE, NODE)
         yield cluster
@@ -85,14 +76,14 @@ async def test_a_device_that_another_driver_offers_is_left_to_it_and_shown(tmp_p
         (left,) = await until(cluster.left_out, bool)
         assert (left.device, left.why) == (NAME, "driver")
         assert left.reason == f"driver {VENDOR} offers it as device gpu-0 of pool {NODE}"
-        assert await cluster.offers() == []
+        assert not await cluster.list_devices()
         (event,) = await until(cluster.events, bool)
         assert event[0] == reasons.DEVICES_LEFT_TO_OTHERS
         assert NAME in event[1]
         assert "docs/beside-other-drivers.md" in event[1]
 
         await cluster.withdraw()
-        await until(cluster.offers, lambda offers: offers == [NAME])
+        await until(cluster.list_devices, lambda devices: list(devices) == [NAME])
         await until(cluster.left_out, lambda left: not left)
 
 
@@ -100,15 +91,15 @@ async def test_a_device_that_is_offered_is_withdrawn_as_soon_as_another_driver_o
     async with world(tmp_path, quiet_seconds=300.0) as cluster:
         address = await cluster.plug(1, GPU)
         cluster.start()
-        await until(cluster.offers, bool)
+        await until(cluster.list_devices, bool)
         await cluster.publish("0000:ff:00.0", "gpu-9")
         await cluster.publish(address, node="node-2")
         await cluster.publish(address)
-        await until(cluster.offers, lambda offers: not offers)
+        await until(cluster.list_devices, lambda devices: not devices)
         # A driver that is updated takes its slices away for a moment.
         await cluster.withdraw()
         await until(cluster.left_out, lambda left: "until a moment ago" in left[0].reason)
-        assert await cluster.offers() == []
+        assert not await cluster.list_devices()
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "sriov.example.com/blue"])
@@ -120,7 +111,7 @@ async def test_a_device_plugin_of_the_vendor_keeps_its_cards(tmp_path, until, re
         cluster.start()
         (left,) = await until(cluster.left_out, bool)
         assert (left.why, resource in left.reason) == ("plugin", True)
-        assert await cluster.offers() == []
+        assert not await cluster.list_devices()
 
 
 async def test_a_device_plugin_that_registers_later_is_noticed_and_the_node_is_read_seldom(tmp_path):
@@ -167,7 +158,7 @@ async def test_the_administrator_has_it_offered_all_the_same(tmp_path, until):
         await cluster.publish(address)
         await cluster.register(**{"nvidia.com__gpu": "1"})
         cluster.start()
-        await until(cluster.offers, lambda offers: offers == [NAME])
+        await until(cluster.list_devices, lambda devices: list(devices) == [NAME])
         assert await cluster.left_out() == []
 
 
@@ -175,7 +166,7 @@ async def test_a_device_that_a_claim_has_stays_and_the_second_offer_is_reported_
     async with world(tmp_path) as cluster:
         address = await cluster.plug(1, GPU)
         cluster.start()
-        await until(cluster.offers, bool)
+        await until(cluster.list_devices, bool)
         await until(cluster.is_listening, bool)
         claim = await cluster.allocate_claim(pool=NODE, device=NAME)
         assert not (await cluster.prepare(claim)).error
@@ -184,9 +175,9 @@ async def test_a_device_that_a_claim_has_stays_and_the_second_offer_is_reported_
         (note,) = [note for reason, note in events if reason == reasons.DEVICE_OFFERED_TWICE]
         assert f"has given {NAME} to a claim" in note
         assert VENDOR in note
-        assert await cluster.offers() == [NAME]
+        assert list(await cluster.list_devices()) == [NAME]
         assert not (await cluster.unprepare(claim)).error
-        await until(cluster.offers, lambda offers: not offers)
+        await until(cluster.list_devices, lambda devices: not devices)
 
 
 async def test_what_was_left_out_stays_left_out_over_a_restart_for_the_quiet_time(tmp_path, until):
@@ -202,8 +193,8 @@ async def test_what_was_left_out_stays_left_out_over_a_restart_for_the_quiet_tim
             await cluster.api.delete(kinds.SLICE, slice_["metadata"]["name"])
         cluster.start()
         await until(cluster.left_out, bool)
-        assert await cluster.offers() == []
-        await until(cluster.offers, lambda offers: offers == [NAME])
+        assert not await cluster.list_devices()
+        await until(cluster.list_devices, lambda devices: list(devices) == [NAME])
         assert len(await cluster.events()) == 1, "the Event is emitted once"
 
 
@@ -217,7 +208,7 @@ async def test_more_slices_than_are_read_hide_no_offer(tmp_path, until):
         assert f"more than {neighbours.SLICES_MAX} ResourceSlices of other drivers" in left.reason
         for number in range(3):
             await cluster.withdraw(f"gpu-{number}", driver="many.example.com")
-        await until(cluster.offers, lambda offers: offers == [NAME])
+        await until(cluster.list_devices, lambda devices: list(devices) == [NAME])
 
 
 async def test_a_device_of_a_class_that_is_not_chosen_is_neither_offered_nor_reported(tmp_path, until):
@@ -226,7 +217,7 @@ async def test_a_device_of_a_class_that_is_not_chosen_is_neither_offered_nor_rep
         address = await cluster.plug(1, GPU)
         await cluster.publish(address)
         cluster.start()
-        await until(cluster.offers, lambda offers: offers == ["none"])
+        await until(cluster.list_devices, lambda devices: list(devices) == ["none"])
         assert await cluster.left_out() == []
         assert await cluster.events() == []
 

@@ -35,7 +35,7 @@ class Health:
         del self.watched[key]
 
 
-class World:
+class PoolHost:
     """One host with a GPU and a CXL memory device, and the pool of it."""
 
     def __init__(self, tmp_path, *, held_back=lambda: None, failed=lambda _: None, **wanted):
@@ -83,7 +83,7 @@ MEMORY = "cxl-memory-00-00-00-00-00-00-00-12"
 
 
 async def test_devices_of_the_chosen_classes_are_offered_with_attributes_and_memory(tmp_path):
-    world = World(tmp_path)
+    world = PoolHost(tmp_path)
     offers = {offer.device.name: offer.device for offer in await world.pool.survey(())}
     assert offers.keys() == {NAME, MEMORY}
     assert offers[NAME].attributes["serial"].string == SERIAL
@@ -107,11 +107,11 @@ async def test_devices_of_the_chosen_classes_are_offered_with_attributes_and_mem
     ],
 )
 async def test_the_configuration_decides_which_of_them_are_offered(tmp_path, wanted, names):
-    assert await World(tmp_path, **wanted).names() == names
+    assert await PoolHost(tmp_path, **wanted).names() == names
 
 
 def test_a_device_is_found_by_its_name_whether_it_is_offered_or_not(tmp_path):
-    world = World(tmp_path, enabled=False)
+    world = PoolHost(tmp_path, enabled=False)
     assert world.pool.card(NODE, NAME).first.serial == SERIAL
     assert world.pool.device_class(NODE, NAME) == "gpu"
     assert world.pool.device_class(NODE, MEMORY) == "cxl-memory"
@@ -122,13 +122,13 @@ def test_a_device_is_found_by_its_name_whether_it_is_offered_or_not(tmp_path):
     ("name", "device"), [("fab/enc", NAME), (NODE, "gpu-x"), (NODE, "x"), ("node-2", NAME)]
 )
 def test_what_is_not_of_this_pool_or_not_here_is_not_found(tmp_path, name, device):
-    world = World(tmp_path)
+    world = PoolHost(tmp_path)
     assert world.pool.card(name, device) is None
     assert world.pool.device_class(name, device) == "other"
 
 
 async def test_what_a_fabric_attached_is_neither_offered_nor_found(tmp_path):
-    world = World(tmp_path)
+    world = PoolHost(tmp_path)
     world.attach(SERIAL)
     assert await world.names() == {MEMORY}
     assert world.pool.card(NODE, NAME) is None
@@ -147,7 +147,7 @@ FUNCTION = f"fpga-{PARENT.serial}-vf1"
 
 @pytest.mark.parametrize("deleting", [False, True])
 async def test_the_virtual_functions_of_a_card_attached_by_hand_are_found_until_they_go(tmp_path, deleting):
-    world = World(tmp_path, classes=("fpga",), virtual_functions=True)
+    world = PoolHost(tmp_path, classes=("fpga",), virtual_functions=True)
     world.tree.attach(3, PARENT)
     world.tree.set_vfs(3, 2)
     world.inventory = reader.read(tmp_path / "sys")
@@ -166,7 +166,7 @@ async def test_the_virtual_functions_of_a_card_attached_by_hand_are_found_until_
 
 
 async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_was_said_of_it(tmp_path):
-    world = World(tmp_path)
+    world = PoolHost(tmp_path)
     published = await world.pool.survey(())
     key = verdicts.Key(pool=NODE, device=NAME)
     world.pool.watch(frozenset({key}))
@@ -198,14 +198,14 @@ def published_as(offers):
     ],
 )
 async def test_a_device_is_offered_where_its_claim_holds_it(tmp_path, recorded, offered):
-    world = World(tmp_path)
+    world = PoolHost(tmp_path)
     world.held.add((recorded, NAME))
     pools = {offer.device.name: offer.pool for offer in await world.pool.survey(())}
     assert pools == {NAME: offered, MEMORY: ""}
 
 
 async def test_taints_are_unknown_until_the_device_was_looked_at(tmp_path):
-    world = World(tmp_path, classes=("gpu",))
+    world = PoolHost(tmp_path, classes=("gpu",))
 
     async def taints():
         (offer,) = await world.pool.survey(())
@@ -222,7 +222,7 @@ async def test_taints_are_unknown_until_the_device_was_looked_at(tmp_path):
 
 
 def test_just_the_devices_of_the_pool_are_watched_each_as_it_is_now(tmp_path):
-    world = World(tmp_path)
+    world = PoolHost(tmp_path)
     first, second = (verdicts.Key(pool=NODE, device=name) for name in (NAME, MEMORY))
     world.pool.watch(frozenset({first, second}))
     assert world.health.watched[first]().first.serial == SERIAL
@@ -233,7 +233,7 @@ def test_just_the_devices_of_the_pool_are_watched_each_as_it_is_now(tmp_path):
 
 
 async def test_a_device_of_the_chosen_classes_has_conditions_for_which_a_pod_waits(tmp_path):
-    world = World(tmp_path, bind_when_ready=("gpu",))
+    world = PoolHost(tmp_path, bind_when_ready=("gpu",))
     offered = {offer.device.name: offer.device for offer in await world.pool.survey(())}
     assert offered[NAME].binds_to_node
     assert offered[NAME].binding_conditions == ("drawbar.dev/visible",)
@@ -244,17 +244,17 @@ async def test_a_device_of_the_chosen_classes_has_conditions_for_which_a_pod_wai
 
 async def test_claims_are_followed_only_where_a_device_has_conditions(tmp_path):
     calls = []
-    world = World(tmp_path / "without", held_back=lambda: calls.append("x"), bind_when_ready=("fpga",))
+    world = PoolHost(tmp_path / "without", held_back=lambda: calls.append("x"), bind_when_ready=("fpga",))
     await world.pool.survey(())
     assert not calls
-    world = World(tmp_path / "with", held_back=lambda: calls.append("x"), bind_when_ready=("gpu",))
+    world = PoolHost(tmp_path / "with", held_back=lambda: calls.append("x"), bind_when_ready=("gpu",))
     await world.pool.survey(())
     assert calls
 
 
 async def test_a_device_that_failed_for_a_claim_is_kept_from_others(tmp_path):
     taint = verdicts.Taint(key="attach-failed", value="HookFailed", effect=verdicts.Effect.NO_SCHEDULE)
-    world = World(tmp_path, failed=lambda name: taint if name == NAME else None)
+    world = PoolHost(tmp_path, failed=lambda name: taint if name == NAME else None)
     tainted = {offer.device.name: offer.taints for offer in await world.pool.survey(())}
     assert taint in tainted[NAME]
     assert not tainted[MEMORY]

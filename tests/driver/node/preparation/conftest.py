@@ -205,7 +205,7 @@ class Classic:
         await clusters.Cluster(api).set_status(self.kind, name, status)
 
 
-class World(clusters.Cluster):
+class PreparingNode(clusters.Cluster):
     """A node, its attachments as they are now, and what was let go."""
 
     LONG, NONE = LONG, NONE
@@ -432,7 +432,7 @@ async def _world(folder, profile="1.36"):
     async with apiserver.serving(profile=profile) as server:
         connection = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig"))
         async with client.connecting(connection) as api:
-            world = World(folder, api, arrivals, tree)
+            world = PreparingNode(folder, api, arrivals, tree)
             if profile.endswith("classic"):
                 world.reader = claim_versions.Reader(
                     api, driver=DRIVER, node_name=NODE, versions=claim_versions.Served(api)

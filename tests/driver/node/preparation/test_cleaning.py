@@ -53,7 +53,7 @@ class Disk:
             raise self.error
 
 
-class World:
+class CleaningNode:
     """A node with a disk and a virtual function, and claims as the API server has them."""
 
     def __init__(self, folder, tree, monkeypatch):
@@ -141,7 +141,7 @@ def world(tmp_path, monkeypatch):
     tree.attach(2, NIC)
     tree.set_vfs(2, 1)
     (tmp_path / "proc").mkdir()
-    world = World(tmp_path, tree, monkeypatch)
+    world = CleaningNode(tmp_path, tree, monkeypatch)
     world.make_cleaner()
     return world
 

@@ -167,7 +167,7 @@ def test_another_obstacle_says_another_thing():
     assert not plan.says_the_same((reasons.IN_USE, "held by pid 1"), (reasons.IN_USE, "held by pid 2"))
 
 
-class World:
+class ModelKernel:
     """A pure kernel and daemon: what a step does to what is observed. It asserts the invariants of `plan` at each step."""
 
     def __init__(self, observed):
@@ -277,7 +277,7 @@ def worlds(draw):
 
 @given(worlds())
 def test_every_prefix_of_every_treatment_is_safe_and_it_comes_to_its_end(observed):
-    world = World(observed)
+    world = ModelKernel(observed)
     for _ in range(40):
         world.assert_invariants()
         action = plan.plan(world.observed)
@@ -296,7 +296,7 @@ def test_every_prefix_of_every_treatment_is_safe_and_it_comes_to_its_end(observe
 
 @given(worlds(), st.integers(0, 12), st.sampled_from([plan.NO_DRAINING, DUE, RUNS]))
 def test_a_user_who_appears_after_any_step_stops_the_treatment(observed, steps, draining):
-    world = World(observed)
+    world = ModelKernel(observed)
     for _ in range(steps):
         action = plan.plan(world.observed)
         if isinstance(action, plan.Finish | plan.Block):
@@ -309,14 +309,14 @@ def test_a_user_who_appears_after_any_step_stops_the_treatment(observed, steps, 
 @given(worlds(), st.integers(0, 12))
 def test_a_treatment_goes_on_after_a_crash_at_any_step(observed, steps):
     """A new daemon sees the state of the kernel, but does not know what was reset or flushed."""
-    world = World(observed)
+    world = ModelKernel(observed)
     for _ in range(steps):
         action = plan.plan(world.observed)
         if isinstance(action, plan.Finish | plan.Block):
             break
         world.do(action)
     resets = {each.address: each.resets for each in observed.functions}
-    again = World(
+    again = ModelKernel(
         msgspec.structs.replace(
             world.observed,
             is_flushed=False,
