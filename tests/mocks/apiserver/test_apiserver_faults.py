@@ -134,10 +134,16 @@ def test_a_verb_is_refused_only_with_a_code_that_a_server_gives_it(code: int, ve
     if not wrong:
         assert Fault(effect=faults.Refusal(code=code), select=Selection(verb=verb))
         return
-    with pytest.raises(
-        ValueError, match=f"^no API server answers {wrong} with {code}: select only verbs of "
-    ):
+    with pytest.raises(ValueError, match=f"^no API server answers {wrong} with {code}: select only "):
         Fault(effect=faults.Refusal(code=code), select=Selection(verb=verb))
+
+
+async def test_an_expired_list_reads_like_the_real_one(api: Any) -> None:
+    lists = Selection(verb="list,watch")
+    api.server.faults.add(Fault(effect=faults.Refusal(code=410), select=lists))
+    reply = await api.get(MAPS)
+    assert (reply.code, reply.body["reason"]) == (410, "Expired")
+    assert reply.body["message"] == "The resourceVersion for the provided list is too old."
 
 
 async def test_a_throttled_request_gets_text_and_retry_after(api: Any) -> None:

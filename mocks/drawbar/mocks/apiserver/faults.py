@@ -233,7 +233,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if wrong:
             raise ValueError(
                 f"no API server answers {', '.join(wrong)} with {self.effect.code}: "
-                f"select only verbs of {','.join(possible)}"
+                f"select only {', '.join(possible)}"
             )
 
 

@@ -29,6 +29,10 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+_TEXTS = {
+    410: "The resourceVersion for the provided {} is too old.",
+    500: "Internal error occurred: etcdserver: request timed out",
+}
 _THROTTLED = "Too many requests, please try again later."
 
 
@@ -184,9 +188,9 @@ def _refusal(effect: faults.Refusal, asked: Asked) -> web.Response:
         if asked.verb == "create":
             error = errors.already_exists(asked.resource, asked.group, asked.name)
     else:
-        text = "Internal error occurred: etcdserver: request timed out"
-        if effect.code != 500:
-            text = "the server is currently unable to handle the request"
+        text = _TEXTS.get(effect.code, "the server is currently unable to handle the request").format(
+            asked.verb
+        )
         error = errors.ApiError(code=effect.code, reason=_REASONS.get(effect.code, ""), message=text)
     if effect.message:
         error.message = effect.message
