@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.scenes import apiservers, waiting
 from tests.scenes.apiservers import Thing
 
-from drawbar.driver import backoff, containment
+from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import core, meta
 from drawbar.driver.kube import answers, client, config, errors, kinds, localcopy, mirror
 from drawbar.mocks import apiserver
@@ -481,10 +481,10 @@ def make_list(*names, version):
     return {"metadata": {"resourceVersion": version}, "items": items}
 
 
-async def _read_times(script, error=None):
+async def _read_times(script, error=None, clock=clocks.time_of_day):
     """Return the time of the list, of the failure, and until which the copy says to have been current."""
     async with scripted(script) as api:
-        copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen())
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), clock=clock)
         if error is not None:
             api.watch = lambda *_, **__: _fail(error)
         async with running(copy):
@@ -522,6 +522,11 @@ async def test_a_copy_whose_watch_breaks_was_current_until_then(error):
 async def test_a_copy_whose_server_was_absent_was_current_at_the_last_answer(code):
     listed, until, _ = await _read_times(Script(), OSError(code, "gone"))
     assert until <= listed
+
+
+async def test_a_copy_without_a_clock_has_no_time_of_its_last_answer():
+    _, until, _ = await _read_times(Script(), ConnectionResetError(), clock=None)
+    assert until is None
 
 
 @pytest.mark.parametrize("waited", [True, False])

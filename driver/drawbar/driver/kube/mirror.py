@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Generic
 
-from drawbar.driver import backoff, containment
+from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.kube import client, errors, events, kinds, localcopy
 from drawbar.driver.kube.localcopy import T
 
@@ -45,8 +45,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         synced: whether the first list has arrived.
         answered: whether the API server has answered, even with an error.
         problem: the reason why the collection cannot be followed now; None without one.
-        current_until: the last moment at which the copy was known to be current; None without a problem, or if the
-            collection was never listed.
+        current_until: the last moment at which the copy was known to be current; None without a problem or a clock, or
+            if the collection was never listed.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         keep: Callable[[T], bool] | None = None,
         contained: containment.Containment | None = None,
         recorder: events.Recorder | None = None,
+        clock: clocks.Clock | None = None,
     ) -> None:
         super().__init__(kind, changed, contained, recorder)
         self._api = api
@@ -71,6 +72,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         self._fields = fields
         # For what this API server cannot select itself.
         self._keep = keep
+        # The time of day for `current_until`; only views need it.
+        self._clock = clock
         self._backoff = backoff.Backoff()
         self._logged = ""
         self._listed_at = -FRESH_SECONDS
@@ -184,8 +187,8 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
                 watching_since = loop.time()
                 async for seen in self._watch(version):
                     version = seen
-                    self._heard_at = _now()
-                self._heard_at = _now()
+                    self._date_answer()
+                self._date_answer()
             except errors.KubeError as error:
                 version = ""
                 asked = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
@@ -210,7 +213,7 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         self.leave_out_only(listing.unreadable)
         self._listed_at = asked_at
         self.problem = self.current_until = None
-        self._heard_at = _now()
+        self._date_answer()
         self.synced.set()
         self.answered.set()
         return listing.resource_version
@@ -240,22 +243,24 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
                 self.take_in(localcopy.key_of(seen.metadata))
             yield event.resource_version or version
 
+    def _date_answer(self) -> None:
+        if self._clock is not None:
+            self._heard_at = self._clock()
+
     def _log(self, error: errors.KubeError) -> None:
         if isinstance(error, errors.Expired):
             log.info("watch is too old, listing again", extra={"kind": self.kind.plural})
             return
         if self.problem is None and self._heard_at is not None:
             # The break of an open connection is noticed at once, but a silent or absent peer may have been gone for long.
-            self.current_until = self._heard_at if _is_absence(error) else _now()
+            if not _is_absence(error):
+                self._date_answer()
+            self.current_until = self._heard_at
         self.problem = error
         self.answered.set()
         if str(error) != self._logged:
             self._logged = str(error)
             log.warning("cannot follow %s, trying again: %s", self.kind.plural, error)
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
 
 
 def _is_absence(error: BaseException | None) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from drawbar.driver import errors
+from drawbar.driver import clocks, errors
 from drawbar.driver.api import attachments, claims, fabrics, slices, taintrules
 from drawbar.driver.cli import progress, remedies
 from drawbar.driver.cli.doctor.findings import Unread
@@ -39,7 +39,9 @@ class Live:
         self._driver = driver
 
         def follow(kind: kinds.Kind, into: type[Any], fields: str = "") -> mirror.Mirror[Any]:
-            return mirror.Mirror(api, kind, into=into, changed=changed, fields=fields)
+            return mirror.Mirror(
+                api, kind, into=into, changed=changed, fields=fields, clock=clocks.time_of_day
+            )
 
         self._fabrics: mirror.Mirror[fabrics.Fabric] = follow(kinds.FABRIC, fabrics.Fabric)
         self._slices: mirror.Mirror[slices.ResourceSlice] = follow(
