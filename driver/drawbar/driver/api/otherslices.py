@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from drawbar.driver.api import meta
+from drawbar.driver.api import core, meta
 from drawbar.fabric import witnesses
 
 TEXT_CHARS = 128
@@ -72,17 +72,16 @@ class Slice(meta.Struct, frozen=True):
     spec: SliceSpec
 
 
-class NodeStatus(meta.Struct, frozen=True):
-    """The extended resources of a node, with their quantities."""
+class NodeStatus(core.NodeStatus, frozen=True):
+    """The status of a node with its resources and their quantities."""
 
     capacity: dict[str, str] = {}
     allocatable: dict[str, str] = {}
 
 
-class Node(meta.Struct, frozen=True):
+class Node(core.Node, frozen=True):
     """A node with the resources of its device plugins."""
 
-    metadata: meta.ObjectMeta
     status: NodeStatus = NodeStatus()
 
     @property

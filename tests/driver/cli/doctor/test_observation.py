@@ -1,6 +1,7 @@
 """The doctor against API servers of each release, real ones as far as the protocol goes."""
 
 import asyncio
+import collections
 import contextlib
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 
 from drawbar.driver.cli.doctor import observation, observed, permissions, plan, reading, reviews
 from drawbar.driver.cli.doctor.findings import Severity, Unread
-from drawbar.driver.kube import client, config, kinds, sessions
+from drawbar.driver.kube import client, config, discovery, errors, kinds, sessions
 from drawbar.mocks import apiserver
 from drawbar.mocks.apiserver import faults, profiles
 from drawbar.mocks.cluster import deployment
@@ -300,14 +301,54 @@ async def test_a_read_that_hangs_or_fails_costs_only_itself(serving):
     assert {"unchecked nodes.kubelet"} <= unlike(plan.plan(seen))
 
 
-async def test_devices_that_cannot_be_read_are_not_called_sound(serving):
+@pytest.mark.parametrize("resource", ["resourceslices", "resourceclaims"])
+@pytest.mark.parametrize(
+    ("effect", "why", "remedy"),
+    [
+        pytest.param(faults.Refusal(code=403), "403", "may list {}", id="forbidden"),
+        pytest.param(faults.Refusal(code=500), "500", "/readyz", id="failing"),
+    ],
+)
+async def test_devices_and_claims_that_cannot_be_read_are_not_called_sound(
+    serving, resource, effect, why, remedy
+):
     async with serving() as cluster:
-        fault = faults.Fault(
-            select=faults.Selection(resource="resourceslices"), effect=faults.Refusal(code=500)
-        )
-        cluster.server.faults.add(fault)
-        findings = plan.plan(await cluster.look())
+        select = faults.Selection(verb="list", resource=resource)
+        cluster.server.faults.add(faults.Fault(select=select, effect=effect))
+        findings = plan.plan(await cluster.look(deadline_seconds=0.5))
+    checks = ["claims.allocated", *(["devices.tainted"] if resource == "resourceslices" else [])]
+    found = {finding.check: finding for finding in findings if finding.check in checks}
+    assert {finding.severity for finding in found.values()} == {Severity.UNCHECKED}
+    assert sorted(found) == checks
+    assert all(why in finding.message for finding in found.values())
+    assert all(remedy.format(resource) in finding.remedy for finding in found.values())
+
+
+async def test_devices_are_not_called_sound_if_the_served_versions_are_unknown(serving, monkeypatch):
+    async def fail(api, group):
+        raise errors.Unreachable("GET /apis: 503")
+
+    monkeypatch.setattr(discovery, "resources", fail)
+    async with serving() as cluster:
+        findings = await cluster.findings()
     assert {"unchecked devices.tainted", "unchecked claims.allocated"} <= unlike(findings)
+
+
+async def test_the_doctor_lists_each_kind_once(serving, monkeypatch):
+    listed = collections.Counter()
+    list_all = client.Client.list_all
+
+    def count(api, kind, *, namespace=None, **options):
+        listed[kind.plural, namespace] += 1
+        return list_all(api, kind, namespace=namespace, **options)
+
+    async with serving() as cluster:
+        await cluster.make(kinds.FABRIC, "rack", spec={"adapter": "grpc", "endpoint": "unix:/x"})
+        monkeypatch.setattr(client.Client, "list_all", count)
+        await cluster.look()
+    assert set(listed.values()) == {1}
+    of_devices = ("fabrics", "resourceslices", "deviceattachments", "resourceclaims", "nodes")
+    assert all(listed[plural, None] for plural in of_devices)
 
 
 async def test_what_a_real_controller_reports_of_its_fabrics_is_passed_on(controller_world, until):

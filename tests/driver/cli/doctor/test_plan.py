@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, core, fabrics, leftout, maintenances, meta, otherslices
+from drawbar.driver.api import attachments, core, fabrics, leftout, maintenances, meta, otherslices, slices
 from drawbar.driver.cli.doctor import findings, observed, permissions, plan
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
@@ -57,12 +57,22 @@ def attachment(*entries, name="rack.gpu", deleted=None, started=500, at="n1", **
     return scenes.attachment(*conditions(*entries), name=name, **times, **place, **status)
 
 
-def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1.4", ready="True", uuid=""):
-    return core.Node(
+def node(
+    name="n1",
+    *,
+    labels=None,
+    kubelet="v1.36.1",
+    runtime="containerd://2.1.4",
+    ready="True",
+    uuid="",
+    capacity=None,
+):
+    return otherslices.Node(
         metadata=meta.ObjectMeta(
             name=name, labels={"fabric.drawbar.dev/rack": "true"} if labels is None else labels
         ),
-        status=core.NodeStatus(
+        status=otherslices.NodeStatus(
+            capacity=capacity or {},
             node_info=core.NodeInfo(
                 kubelet_version=kubelet, container_runtime_version=runtime, system_uuid=uuid or f"UUID-{name}"
             ),
@@ -510,15 +520,6 @@ SHARED = ("Exclusive", "False", "OfferedByAnotherDriver")
 GPU = {"identity": attachments.Identity(device_class="gpu", pci_id="10de:2330")}
 
 
-def resources(name="n1", **quantities):
-    capacity = {resource.replace("__", "/"): quantity for resource, quantity in quantities.items()}
-    return (
-        otherslices.Node(
-            metadata=meta.ObjectMeta(name=name), status=otherslices.NodeStatus(capacity=capacity)
-        ),
-    )
-
-
 def exclusive(**changes):
     reported = plan.plan(msgspec.structs.replace(HEALTHY, **changes))
     return [finding for finding in reported if finding.check is findings.Check.ATTACHMENTS_EXCLUSIVE]
@@ -541,15 +542,15 @@ def test_a_device_that_another_driver_offers_too_is_an_error_with_its_words():
 @pytest.mark.parametrize(
     ("name", "resource", "expected"),
     [
-        pytest.param("n1", "nvidia.com__gpu", True, id="its-plugin"),
-        pytest.param("n2", "nvidia.com__gpu", False, id="another-node"),
-        pytest.param("n1", "amd.com__gpu", False, id="another-vendor"),
-        pytest.param("n1", "x.io__y", False, id="an-unknown-plugin"),
+        pytest.param("n1", "nvidia.com/gpu", True, id="its-plugin"),
+        pytest.param("n2", "nvidia.com/gpu", False, id="another-node"),
+        pytest.param("n1", "amd.com/gpu", False, id="another-vendor"),
+        pytest.param("n1", "x.io/y", False, id="an-unknown-plugin"),
     ],
 )
 def test_a_device_plugin_for_cards_of_an_attached_ones_kind_is_a_warning(name, resource, expected):
     attached = attachment(("Visible", "True", "V"), **GPU)
-    reported = exclusive(attachments=(attached,), resources=resources(name, **{resource: "8"}))
+    reported = exclusive(attachments=(attached,), nodes=(node(name, capacity={resource: "8"}),))
     assert [finding.severity for finding in reported] == [Severity.WARNING] * expected
     assert all("nvidia.com/gpu" in finding.message for finding in reported)
 
@@ -558,15 +559,19 @@ def test_an_attachment_whose_kind_is_not_known_is_no_devices_of_a_plugin():
     for device_class, pci_id in (("gpu", ""), ("toaster", "10de:2330"), ("gpu", "nonsense")):
         identity = attachments.Identity(device_class=device_class, pci_id=pci_id)
         attached = attachment(("Visible", "True", "V"), identity=identity)
-        assert exclusive(attachments=(attached,), resources=resources(**{"nvidia.com__gpu": "8"})) == []
+        assert exclusive(attachments=(attached,), nodes=(node(capacity={"nvidia.com/gpu": "8"}),)) == []
 
 
 def test_the_devices_that_nodes_leave_to_others_are_notes():
     left = [leftout.LeftOut(device=f"gpu-{number}", why="driver", reason="R") for number in range(3)]
     published = tuple(
-        observed.Slice(
+        slices.ResourceSlice(
             metadata=meta.ObjectMeta(name=name, annotations={leftout.ANNOTATION: text}),
-            spec=observed.SliceSpec(node_name=name),
+            spec=slices.SliceSpec(
+                driver="drawbar.dev",
+                pool=slices.Pool(name=name, generation=1, resource_slice_count=1),
+                node_name=name,
+            ),
         )
         for name, text in (("n1", leftout.encode(left)), ("n2", "not ours"))
     )

@@ -10,15 +10,23 @@ import functools
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from drawbar.driver.api import attachments, core, drivers, fabrics, maintenances, otherslices
-from drawbar.driver.cli import objects
+from drawbar.driver.api import (
+    attachments,
+    claims,
+    core,
+    drivers,
+    fabrics,
+    maintenances,
+    otherslices,
+    slices,
+    taintrules,
+)
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
 from drawbar.driver.cli.explain import pending
 from drawbar.driver.cli.status import building, tree
 from drawbar.driver.cli.status import observed as status
-from drawbar.driver.cli.status import reading as status_reading
 from drawbar.driver.kube import client, decoding, discovery, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import publisher
@@ -99,11 +107,10 @@ class _Look:
             lease = start(
                 reader.find(kinds.LEASE, where.lease, into=observed.Lease, namespace=where.namespace)
             )
-            nodes = start(reader.list_all(kinds.NODE, into=core.Node))
-            plugins = start(reader.list_all(kinds.NODE, into=otherslices.Node))
+            nodes = start(reader.list_all(kinds.NODE, into=otherslices.Node))
             node_leases = start(reader.list_all(kinds.LEASE, into=observed.Lease, namespace=NODE_LEASES))
             pods = start(reader.list_all(kinds.POD, into=core.Pod, namespace=where.namespace))
-            published = start(reader.list_all(kinds.SLICE, into=observed.Slice, fields=ours))
+            published = start(reader.list_all(kinds.SLICE, into=slices.ResourceSlice, fields=ours))
             attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
             in_maintenance = start(reader.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
@@ -112,7 +119,7 @@ class _Look:
             contexts = observed.get_objects(_find_versions_with(served, _CONTEXTS))
             access = start(self._access(managers, classic=bool(contexts)))
             features = start(self._features(versions))
-            seen = start(self._read_devices(versions))
+            seen = start(self._read_devices(served, managers, attached, published))
             tried = start(self._trials(managers, await nodes, await attached, versions, moment.now))
         devices, waiting = seen.result()
         return observed.Cluster(
@@ -139,31 +146,49 @@ class _Look:
             contexts=contexts,
             trials=tried.result(),
             unreadable=tuple(reader.unreadable),
-            resources=plugins.result(),
             devices=devices,
             waiting=waiting,
         )
 
     async def _read_devices(
-        self, served: observed.Reading[tuple[str, ...]]
+        self,
+        served: observed.Reading[Mapping[str, frozenset[str]]],
+        managers: observed.Reading[tuple[fabrics.Fabric, ...]],
+        attached_task: asyncio.Task[observed.Reading[tuple[attachments.DeviceAttachment, ...]]],
+        published_task: asyncio.Task[observed.Reading[tuple[slices.ResourceSlice, ...]]],
     ) -> tuple[observed.Reading[tuple[tree.Device, ...]], observed.Reading[tuple[tree.Claim, ...]]]:
         """Return the devices, and the waiting claims with a reason."""
-        if "v1" not in observed.get_objects(served):
+        if isinstance(served, Unread):
+            return served, served
+        if "v1" not in served:
             return (), ()
-        api = self._reader.api
-        try:
-            cluster = await status_reading.read(
-                api, objects.Target(), driver=self._where.driver, reader=self._reader
-            )
-        except status_reading.Incomplete as error:
-            lost = Unread(what="devices and claims", why=str(error))
-            return lost, lost
-        shown = building.build(cluster)
-        published, rules, pods, wanted = (
-            _find_unread(cluster, name) for name in ("resourceslices", _TAINT_RULES, "pods", "resourceclaims")
+        list_all = self._reader.list_all
+        rules, pods, wanted, attached, published = await asyncio.gather(
+            self._list_rules(served),
+            list_all(kinds.POD, into=status.UnscheduledPod, fields="spec.nodeName="),
+            list_all(kinds.CLAIM, into=claims.ResourceClaim),
+            attached_task,
+            published_task,
         )
-        waiting = published or wanted or pods or await pending.list_explained(api, shown, cluster)
-        return published or rules or shown.devices, waiting
+        cluster = status.Cluster(
+            driver=self._where.driver,
+            fabrics=observed.get_objects(managers),
+            slices=observed.get_objects(published),
+            attachments=observed.get_objects(attached),
+            claims=observed.get_objects(wanted),
+            rules=observed.get_objects(rules),
+            pods=observed.get_objects(pods),
+        )
+        whole = building.build(cluster)
+        devices = _find_unread(published, rules) or whole.devices
+        waiting = _find_unread(published, wanted, pods)
+        return devices, waiting or await pending.list_explained(self._reader.api, whole, cluster)
+
+    async def _list_rules(
+        self, served: Mapping[str, frozenset[str]]
+    ) -> observed.Reading[tuple[taintrules.DeviceTaintRule, ...]]:
+        kind = discovery.taint_rules(served)
+        return await self._reader.list_all(kind, into=taintrules.DeviceTaintRule) if kind is not None else ()
 
     async def _read_resources(self) -> observed.Reading[Mapping[str, frozenset[str]]]:
         """Return the resources of each served version of the group of ResourceSlices."""
@@ -255,8 +280,6 @@ def _find_versions_with(
     return tuple(version for version, names in served.items() if not resource or resource in names)
 
 
-def _find_unread(cluster: status.Cluster, name: str) -> Unread | None:
-    """Return the failure to list a kind, or None if it was listed."""
-    if name not in cluster.unlisted:
-        return None
-    return Unread(what=name, why="the API server did not list them", permission=f"list {name}")
+def _find_unread(*readings: observed.Reading[Any]) -> Unread | None:
+    """Return the first failure, or None if everything was read."""
+    return next((reading for reading in readings if isinstance(reading, Unread)), None)

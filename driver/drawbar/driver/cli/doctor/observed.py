@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import attachments, core, fabrics, maintenances, meta, otherslices
+from drawbar.driver.api import attachments, core, fabrics, maintenances, meta, otherslices, slices
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.cli.status import tree
@@ -81,19 +81,6 @@ class Definition(meta.Struct, frozen=True):
     metadata: meta.ObjectMeta
     spec: DefinitionSpec
     status: DefinitionStatus = DefinitionStatus()
-
-
-class SliceSpec(meta.Struct, frozen=True):
-    """The node of a slice."""
-
-    node_name: str = ""
-
-
-class Slice(meta.Struct, frozen=True):
-    """A ResourceSlice without its devices."""
-
-    metadata: meta.ObjectMeta
-    spec: SliceSpec = SliceSpec()
 
 
 class MatchCondition(meta.Struct, frozen=True):
@@ -223,7 +210,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         pods: the pods in the daemons' namespace.
         published: the driver's slices.
         unreadable: the objects left out of these lists.
-        resources: the nodes with the resources of their device plugins.
         devices: the driver's devices as in `drawbar status`; empty if resource.k8s.io/v1 is not served.
         waiting: the first claims that wait for a device, each with the reason.
     """
@@ -241,17 +227,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     policies: Reading[tuple[Policy, ...]]
     bindings: Reading[tuple[Binding, ...]]
     lease: Reading[Lease | None]
-    nodes: Reading[tuple[core.Node, ...]]
+    nodes: Reading[tuple[otherslices.Node, ...]]
     node_leases: Reading[tuple[Lease, ...]]
     pods: Reading[tuple[core.Pod, ...]]
-    published: Reading[tuple[Slice, ...]]
+    published: Reading[tuple[slices.ResourceSlice, ...]]
     fabrics: Reading[tuple[fabrics.Fabric, ...]]
     maintenances: Reading[tuple[maintenances.Maintenance, ...]]
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]
     contexts: Reading[tuple[str, ...]] = ()
     trials: tuple[Reading[Trial], ...] = ()
     unreadable: tuple[exclusions.Unreadable, ...] = ()
-    resources: Reading[tuple[otherslices.Node, ...]] = ()
     devices: Reading[tuple[tree.Device, ...]] = ()
     waiting: Reading[tuple[tree.Claim, ...]] = ()
 

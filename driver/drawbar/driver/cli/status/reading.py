@@ -119,22 +119,19 @@ def sentence(unread: Unread) -> str:
     return f"{unread.what} cannot be read: {unread.why}" + (f"; {remedy}" if remedy else "")
 
 
-async def read(
-    api: client.Client, target: objects.Target, *, driver: str, reader: Reader | None = None
-) -> observed.Cluster:
+async def read(api: client.Client, target: objects.Target, *, driver: str) -> observed.Cluster:
     """Return the target's part of the cluster: for a node, claim or pod its own objects, else the whole cluster.
 
     Args:
         api: the cluster's API server.
         target: an object, or the whole cluster.
         driver: the DRA driver's name.
-        reader: limits the reads; None for the usual limits.
 
     Raises:
         Missing: there is no object of that name.
         Incomplete: a necessary object cannot be read.
     """
-    readings = _Readings(reader=reader or Reader(api))
+    readings = _Readings(reader=Reader(api))
     read_one: dict[str, Callable[[_Readings, objects.Target, str], Awaitable[observed.Cluster]]] = {
         "node": _read_node,
         "claim": _read_claim,

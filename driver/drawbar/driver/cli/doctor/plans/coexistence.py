@@ -35,8 +35,6 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
             f"{len(doubled) - NAMED_MAX} more devices are offered by another driver, too",
         )
         yield findings.make_error(Check.ATTACHMENTS_EXCLUSIVE, subject, message, _REMEDY)
-    if isinstance(cluster.resources, Unread):
-        yield findings.make_unread(Check.ATTACHMENTS_EXCLUSIVE, cluster.resources)
     yield from _warn_of_plugins(cluster, ours)
     yield from _note_left_out(cluster)
 
@@ -57,7 +55,7 @@ def _warn_of_plugins(
     cluster: observed.Cluster, ours: list[attachments.DeviceAttachment]
 ) -> Iterator[Finding]:
     """Yield a warning for each device plugin whose resource covers cards of an attached device's kind."""
-    resources = {node.metadata.name: node.resources for node in observed.get_objects(cluster.resources)}
+    resources = {node.metadata.name: node.resources for node in observed.get_objects(cluster.nodes)}
     counted: dict[tuple[str, str], int] = defaultdict(int)
     for attachment in ours:
         node, kind = attachment.spec.node_name, _kind(attachment)

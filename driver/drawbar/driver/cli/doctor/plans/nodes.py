@@ -39,9 +39,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 def list_nodes_with_daemon(cluster: observed.Cluster) -> frozenset[str]:
     """Return the nodes with a node daemon: with its pod, or with a pool that only it publishes."""
     pods = {pod.spec.node_name for pod in _pods(cluster)}
-    published = {
-        published_slice.spec.node_name for published_slice in observed.get_objects(cluster.published)
-    }
+    published = {entry.spec.node_name or "" for entry in observed.get_objects(cluster.published)}
     return frozenset((pods | published) - {""})
 
 
