@@ -307,6 +307,7 @@ async def test_a_read_that_hangs_or_fails_costs_only_itself(serving):
     [
         pytest.param(faults.Refusal(code=403), "403", "may list {}", id="forbidden"),
         pytest.param(faults.Refusal(code=500), "500", "/readyz", id="failing"),
+        pytest.param(faults.Partition(), "no answer within", "/readyz", id="silent"),
     ],
 )
 async def test_devices_and_claims_that_cannot_be_read_are_not_called_sound(

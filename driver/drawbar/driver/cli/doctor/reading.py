@@ -112,8 +112,9 @@ class Reader:
                 )
             except kube_errors.KubeError as error:
                 return Unread(what=what, why=str(error), remedy=remedies.find_remedy(error))
-            except TimeoutError:
-                return Unread(what=what, why=f"no answer within {self._deadline:g} s")
+            except TimeoutError as error:
+                why, remedy = f"no answer within {self._deadline:g} s", remedies.find_cause_remedy(error)
+                return Unread(what=what, why=why, remedy=remedy)
 
     async def find(
         self, kind: kinds.Kind, name: str, *, into: type[T], namespace: str | None = None
