@@ -356,6 +356,7 @@ def _taints() -> str:
         [
             f"`drawbar.dev/{row.key}{'=' + row.value if row.value else ''}`".replace("{reason}", "<reason>"),
             row.effect,
+            "✗" if row.is_fault else "",
             row.cause,
             row.lifted,
             _remedy(row),
@@ -363,7 +364,7 @@ def _taints() -> str:
         for row in taints.TAINTS
         if row.cause
     ]
-    return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+    return f"{head}\n{_table(['taint', 'effect', 'fault', 'cause', 'lifted', 'remedy'], rows)}"
 
 
 def _api() -> str:

@@ -25,6 +25,7 @@ class Taint(msgspec.Struct, frozen=True):
         source: the detector of the cause: fabric, node, controller or operator.
         description: the taint's own sentence, with facts in braces; empty for taints that only nodes set.
         data: the names of the taint's facts for programs.
+        is_fault: whether it shows a fault; False for a taint on a sound device.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Taint(msgspec.Struct, frozen=True):
     source: str = ""
     description: str = ""
     data: tuple[str, ...] = ()
+    is_fault: bool = True
 
     @property
     def advice(self) -> str:
@@ -44,7 +46,7 @@ class Taint(msgspec.Struct, frozen=True):
         return links.advise(self.remedy, self.page)
 
 
-# A row has the effect; the cause and the end, for the page; the remedy and its page; the source, description and data of the taint itself.
+# A row has the effect; the cause and the end, for the page; the remedy and its page; the source, description and data of the taint itself; False if it shows no fault.
 # fmt: off
 ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
     "An attach to a node failed, or the node could not use the device.",
@@ -55,28 +57,28 @@ ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
 LOST = Taint("device-lost", "", NO_EXECUTE,
     "A claim's device vanished from its node, or from the fabric.",
     "when the claim releases it; a device that the fabric no longer lists is then withdrawn",
-    "look at the device's link and power; it is lifted when the claim that has the device is gone", "",
+    "look at the device's link and power; lifted when the claim that has the device is gone", "",
     "node", "Node {node} lost it while a claim has it; lifted when the claim releases it.", ("node", "message"))
 LOST_BY_FABRIC = Taint("device-lost", "", NO_EXECUTE, source="fabric", data=("node",),
     description="Its fabric manager no longer lists it while a claim has it; lifted when the claim releases it.")
 IN_USE = Taint("in-use", "", NO_SCHEDULE,
     "A host outside this cluster has the device.", "when the fabric reports the device as free",
-    "wait: another host has the device, and it is lifted when the fabric reports it as free", "",
-    "fabric", "Host {host} has it, and no claim of this cluster; lifted when the fabric manager reports that it is free.", ("host",))
+    "wait: another host has the device; lifted when the fabric reports it as free", "",
+    "fabric", "Host {host} has it, and no claim of this cluster; lifted when the fabric manager reports that it is free.", ("host",), False)
 HELD_BY_HAND = Taint("in-use", "manual", NO_SCHEDULE,
     "An operator attached the device.", "when the operator's DeviceAttachment is deleted and the device is free",
     "kubectl delete deviceattachment NAME, when the operator no longer needs the device", "",
-    "operator", "An operator attached it by hand to node {node}; lifted when that DeviceAttachment is deleted and the device is free.", ("node", "host"))
+    "operator", "An operator attached it by hand to node {node}; lifted when that DeviceAttachment is deleted and the device is free.", ("node", "host"), False)
 RELEASING = Taint("in-use", "releasing", NO_SCHEDULE,
-    "The release has taken 30 s, or the node does not release the device.", "when the fabric reports the device as free",
-    "read the condition Released of its DeviceAttachment", "",
-    "controller", "Its release from node {node} takes long; lifted when the fabric manager reports it as free.", ("node",))
-RELEASE_BLOCKED = Taint("in-use", "releasing", NO_SCHEDULE, source="node", data=("node", "reason"),
-    description="Node {node} does not release it ({reason}); lifted when the fabric manager reports it as free.")
+    "The release has taken 30 s.", "when the fabric reports the device as free", "wait; drawbar doctor names silent nodes", "",
+    "controller", "Its release from node {node} takes long; lifted when the fabric manager reports it as free.", ("node",), False)
+RELEASE_BLOCKED = Taint("in-use", "releasing", NO_SCHEDULE,
+    "The node does not release the device.", "as above", "read the condition Released of its DeviceAttachment", "",
+    "node", "Node {node} does not release it ({reason}); lifted when the fabric manager reports it as free.", ("node", "reason"))
 CLEANING = Taint("cleaning", "", NO_SCHEDULE,
     "Its node erases the previous user's data.", "when that is done and the fabric reports the device as free; for a node's own device, when it is clean",
     "wait: its node erases the previous user's data", "node-release.md",
-    "node", "Node {node} erases what its last user left on it; lifted when that is done and it is free.", ("node", "reason"))
+    "node", "Node {node} erases what its last user left on it; lifted when that is done and it is free.", ("node", "reason"), False)
 NOT_CLEANED = Taint("not-cleaned", "", NO_SCHEDULE,
     "Its node failed to erase the previous user's data and keeps retrying.", "when an erase succeeded, or the device was detached by force",
     "read the condition Released of its DeviceAttachment: its node failed to erase the previous user's data", "node-release.md#blocked-releases",
@@ -94,35 +96,30 @@ NODE_UNHEALTHY = Taint("node-unhealthy", "", NO_SCHEDULE,
     "node", "Node {node} reports it unhealthy; lifted when it reports it healthy or has released it.", ("node", "message"))
 FABRIC_UNREACHABLE = Taint("fabric-unreachable", "", NO_SCHEDULE,
     "The device is free, and its fabric manager has not answered for `policy.unreachableGraceSeconds`.", "when the manager answers again; later each time if its answers stop again and again",
-    "restore the connection to the fabric manager; it is lifted when the manager answers", "",
-    "controller", "The fabric manager of the Fabric {fabric} has not answered for longer than policy.unreachableGraceSeconds; lifted when it answers.", ("fabric",))
+    "restore the connection to the fabric manager; lifted when the manager answers", "",
+    "controller", "The fabric manager of the Fabric {fabric} has not answered for longer than policy.unreachableGraceSeconds; lifted when it answers.", ("fabric",), False)
 MAINTENANCE = Taint("maintenance", "", NO_SCHEDULE,
     "A Maintenance of its Fabric names the device, or all.", "when no Maintenance names the device or `*` any more",
     "when the work is done: drawbar maintenance off device/NAME; drawbar maintenance list shows the reason", "maintenance.md",
-    "operator", "A Maintenance of the Fabric {fabric} names it, or all; lifted when none does any more (kubectl get maintenances).", ("fabric",))
+    "operator", "A Maintenance of the Fabric {fabric} names it, or all; lifted when none does any more (kubectl get maintenances).", ("fabric",), False)
 WEAR_LIMITED = Taint("wear-limited", "", NO_SCHEDULE,
     "The device was erased within a day as often as `policy.erasesPerDevicePerDay` (50) of the Fabric allows.", "when fewer of these erasures are less than a day old",
     "wait, or raise policy.erasesPerDevicePerDay of its Fabric", "",
-    "controller", "It was erased {erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric {fabric} allows; lifted when fewer of these erasures are less than a day old.", ("fabric",))
+    "controller", "It was erased {erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric {fabric} allows; lifted when fewer of these erasures are less than a day old.", ("fabric",), False)
 NOT_OFFERED = Taint("not-offered", "", NO_SCHEDULE,
     "`spec.offer` of the Fabric leaves the device out, and a claim has it.", "when that claim releases it; the device is withdrawn then",
-    "spec.offer of its Fabric leaves it out: it is withdrawn when the claim that has it is gone", "fabrics.md#a-part-of-a-manager",
-    "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when its claim releases it.", ("fabric",))
+    "spec.offer of its Fabric leaves it out: withdrawn when the claim that has it is gone", "fabrics.md#a-part-of-a-manager",
+    "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when its claim releases it.", ("fabric",), False)
 RESERVED = Taint("reserved", "", NO_SCHEDULE,
     "The Fabric reserves the device for immediate allocation, and a claim of the scheduler has it.", "when that claim releases it; the device is withdrawn then",
     "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric", "immediate.md",
-    "operator", "policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when its claim releases it.", ("fabric",))
+    "operator", "policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when its claim releases it.", ("fabric",), False)
 FINDING = Taint("", "{value}", source="node", data=("node", "reason", "message"),
     description="Node {node} found {name}{what}; lifted when the node no longer finds it or has released the device.")
 # fmt: on
 
 TAINTS = tuple(value for value in vars().values() if isinstance(value, Taint) and value.key)
 KEYS = frozenset(taint.key for taint in TAINTS)
-NO_FAULTS = frozenset(
-    taint.key
-    for taint in (IN_USE, CLEANING, FABRIC_UNREACHABLE, MAINTENANCE, WEAR_LIMITED, NOT_OFFERED, RESERVED)
-)
-"""The keys of taints on sound devices. Each other taint of the controller or a node shows a fault."""
 
 
 def find(key: str, value: str = "") -> Taint | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich import console
 
 from drawbar.driver.api import attachments, claims, fabrics, leftout, meta, slices
+from drawbar.driver.catalogue import attachment_conditions, reasons
 from drawbar.driver.cli.status import building, faults, observed, tree, views
 
 DRIVER = "drawbar.dev"
@@ -365,9 +366,9 @@ def test_an_age_is_in_its_largest_unit(since, shown):
     assert views.age(since, NOW) == shown
 
 
-def member(device, phase, *conditions):
+def member(device, phase, *conditions, deleted=None):
     composite = attachments.Composite(name="duo", devices=("gpu-1", "gpu-2"))
-    made = attachment(phase, *conditions, device=device, composite=composite)
+    made = attachment(phase, *conditions, deleted=deleted, device=device, composite=composite)
     return msgspec.structs.replace(
         made, metadata=msgspec.structs.replace(made.metadata, name=f"rack.{device}")
     )
@@ -399,6 +400,42 @@ def test_a_composite_shows_the_same_member_whatever_came_first():
     for listed in (members, members[::-1]):
         shown = build(slices=(make_slice("duo"),), attachments=tuple(listed))
         assert shown.devices[0].attachment == "rack.gpu-1"
+
+
+REMEDY = attachment_conditions.RELEASED.find(reasons.IN_USE).advice
+
+
+def released(reason, message="pid 7 has it"):
+    return condition(RELEASED, "False", message, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ((), []),
+        ((released(reasons.CLEANING),), []),
+        ((released(reasons.IN_USE),), [("node n1 does not release it (InUse): pid 7 has it", REMEDY)]),
+    ],
+    ids=["silent", "cleaning", "refused"],
+)
+def test_a_slow_release_is_a_fault_once_the_node_refuses_it(conditions, expected):
+    taint = slices.Taint(key=f"{DRIVER}/in-use", value="releasing", effect="NoSchedule")
+    published = make_slice("gpu-1", taints=(slices.SliceTaint(device="gpu-1", taint=taint),))
+    shown = build(slices=(published,), attachments=(attachment("Ready", *conditions, deleted=LATER),))
+    (device,) = shown.devices
+    assert device.taints
+    found = [(finding.message.partition(": ")[2], finding.remedy) for finding in faults.list_faults(device)]
+    assert found == expected
+
+
+def test_a_composite_shows_the_member_whose_release_is_refused():
+    members = [
+        member("gpu-1", "Ready", deleted=LATER),
+        member("gpu-2", "Ready", released(reasons.IN_USE), deleted=LATER),
+    ]
+    shown = build(slices=(make_slice("duo"),), attachments=tuple(members))
+    assert shown.devices[0].attachment == "rack.gpu-2"
+    assert shown.devices[0].waits_for == "pid 7 has it"
 
 
 def own_pool(node, text, pool=None, driver=DRIVER):
@@ -440,6 +477,7 @@ def test_a_node_shows_the_devices_that_it_leaves_to_others():
         ("gpu-ecc", {}, True),
         ("device-lost", {"health": "Unhealthy"}, True),
         ("in-use", {}, False),
+        ("maintenance", {}, False),
     ],
 )
 def test_a_taint_for_a_fault_is_named_unless_state_or_health_names_it(key, changes, is_named):

@@ -92,6 +92,11 @@ class Facts:
         return next((each.node for each in allocations if each is not None and each.node), "")
 
     @property
+    def release_blocker(self) -> str:
+        """Return the reason why the node does not release the device; empty without one."""
+        return _find_blocker(self.attachment) if self.attachment is not None else ""
+
+    @property
     def taints(self) -> tuple[tree.Taint, ...]:
         """Return the published taints."""
         listed = self.published.taints if self.published is not None else ()
@@ -123,9 +128,18 @@ def gather_facts(cluster: observed.Cluster) -> dict[bindings.Key, Facts]:
             # Members with equal progress are sorted, so that the tree does not depend on the order of events.
             fact.attachment = min(
                 fact.members,
-                key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
+                key=lambda member: (
+                    _ORDER.index(outcomes.phase(member)),
+                    not _find_blocker(member),
+                    member.metadata.name,
+                ),
             )
     return facts
+
+
+def _find_blocker(attachment: attachments.DeviceAttachment) -> str:
+    """Return the reason why the node does not release a device to be detached; empty without one."""
+    return outcomes.blocker(attachment) if attachment.deleting else ""
 
 
 def _index_published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[bindings.Key, Published]:
@@ -204,6 +218,7 @@ def describe_device(
         state=state,
         since=since,
         waits_for=waits_for,
+        release_blocker=fact.release_blocker,
         node=fact.node,
         host=attachment.spec.host_id if attachment is not None else "",
         port=connection.port if connection is not None else "",

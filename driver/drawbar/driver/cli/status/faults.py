@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from drawbar.driver.catalogue import attachment_conditions, links, taints
+from drawbar.driver.catalogue import attachment_conditions, links, reasons, taints
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.status import tree
 
@@ -15,11 +15,14 @@ def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
     ]
     by = f", set by DeviceTaintRule {taint.rule}" if taint.rule else ""
     used = f", used by {', '.join(users)}" if users else ""
+    refused = ""
+    if _find_row(device, taint) is taints.RELEASE_BLOCKED:
+        refused = f": node {device.node} does not release it ({device.release_blocker}): {device.waits_for}"
     return Finding(
         check=Check.DEVICES_TAINTED,
         severity=Severity.NOTE if taint.effect == taints.NO_EFFECT else Severity.WARNING,
         subject=f"device {device.pool}/{device.name}",
-        message=f"has the taint {taint.text}{by}{used}",
+        message=f"has the taint {taint.text}{by}{used}{refused}",
         remedy=_advise(device, taint),
     )
 
@@ -27,13 +30,30 @@ def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
 def list_faults(device: tree.Device) -> Iterator[Finding]:
     """Yield the findings on taints for faults of a device, unless its state or health already shows the fault."""
     for taint in device.taints:
-        name = taint.key.partition("/")[2]
-        if not taint.rule and name not in taints.NO_FAULTS and not _is_shown(device, name):
+        if _is_fault(_find_row(device, taint), taint) and not _is_shown(device, taint):
             yield judge_taint(device, taint)
 
 
-def _is_shown(device: tree.Device, name: str) -> bool:
-    """Return whether the device's state or health already shows the fault behind a taint of this name."""
+def _find_row(device: tree.Device, taint: tree.Taint) -> taints.Taint | None:
+    """Return the catalogue's row of a taint, or None if it has none."""
+    row = taints.find(_get_name(taint), taint.value)
+    is_blocked = device.release_blocker not in ("", reasons.CLEANING)
+    return taints.RELEASE_BLOCKED if row is taints.RELEASING and is_blocked else row
+
+
+def _get_name(taint: tree.Taint) -> str:
+    """Return the key without its domain."""
+    return taint.key.partition("/")[2]
+
+
+def _is_fault(row: taints.Taint | None, taint: tree.Taint) -> bool:
+    """Return whether a taint shows a fault; a finding of a node has no row."""
+    return not taint.rule and (row is None or row.is_fault)
+
+
+def _is_shown(device: tree.Device, taint: tree.Taint) -> bool:
+    """Return whether the device's state or health already shows the fault behind a taint."""
+    name = _get_name(taint)
     if name == taints.ATTACH_FAILED.key:
         return device.state == "Failed"
     return device.health == "Unhealthy" and (name == taints.NODE_UNHEALTHY.key or name not in taints.KEYS)
@@ -56,15 +76,16 @@ def _advise(device: tree.Device, taint: tree.Taint) -> str:
     """Return the next step: the taint's end, and another device for a claim on a faulty one."""
     if taint.rule:
         return f"when the work is done: drawbar taint remove {taint.rule}; drawbar taint show {taint.rule} has reason and end"
-    name = taint.key.partition("/")[2]
-    row = taints.find(name, taint.value)
+    row = _find_row(device, taint)
     if row is None:
         advice = f"its driver publishes it; {links.url('health.md')} explains taints"
     elif row is taints.ATTACH_FAILED and taint.value:
         advice = f"{attachment_conditions.find_failure(taint.value).advice}; {row.advice}"
+    elif row is taints.RELEASE_BLOCKED:
+        advice = attachment_conditions.RELEASED.find(device.release_blocker).advice
     else:
         advice = row.advice.replace("device/NAME", f"device/{device.pool}/{device.name}")
-    if name in taints.NO_FAULTS or taint.effect == taints.NO_EFFECT or "/" not in device.pool:
+    if not _is_fault(row, taint) or taint.effect == taints.NO_EFFECT or "/" not in device.pool:
         return advice
     moves = [f"drawbar move {claim.name} -n {claim.namespace}" for claim in device.claims]
     return "; ".join([*(f"{move} restarts its pods on another device" for move in moves), advice])

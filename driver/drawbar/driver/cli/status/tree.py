@@ -79,6 +79,7 @@ class Device(Node, frozen=True):
             device of a node's own pool), or `Held` (ready, by hand).
         since: the known begin of that state; RFC 3339.
         waits_for: the next necessary step; empty if there is none.
+        release_blocker: the reason why its node does not release it, as in the condition `Released`; empty without one.
         node: the present or future node.
         host: the fabric's present or future host.
         port: the host's port.
@@ -101,6 +102,7 @@ class Device(Node, frozen=True):
     state: str = FREE
     since: str = ""
     waits_for: str = ""
+    release_blocker: str = ""
     node: str = ""
     host: str = ""
     port: str = ""
