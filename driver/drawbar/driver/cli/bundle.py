@@ -10,7 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich import console
 
 from drawbar.driver import errors
@@ -18,7 +17,7 @@ from drawbar.driver.api import core
 from drawbar.driver.cli import documents, objects, remedies
 from drawbar.driver.cli.doctor import observation, observed, plan
 from drawbar.driver.cli.doctor import report as doctor_report
-from drawbar.driver.cli.status import building, reading, views
+from drawbar.driver.cli.status import building, document, reading, views
 from drawbar.driver.kube import client, kinds, sessions
 from drawbar.driver.kube import errors as kube_errors
 
@@ -73,7 +72,7 @@ async def _status(api: client.Client, driver: str) -> Files:
     shown = building.build(cluster)
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "status.json": _json("Status", msgspec.to_builtins(shown)),
+        "status.json": _json("Status", document.describe(shown)),
         "status.txt": _text(lambda out: views.show(out, shown, now=now, every=True, wide=True)),
     }
 

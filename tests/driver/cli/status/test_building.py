@@ -11,7 +11,7 @@ from rich import console
 
 from drawbar.driver.api import attachments, claims, fabrics, leftout, meta, slices
 from drawbar.driver.catalogue import attachment_conditions, reasons
-from drawbar.driver.cli.status import building, faults, observed, tree, views
+from drawbar.driver.cli.status import building, document, faults, observed, tree, views
 
 DRIVER = "drawbar.dev"
 STAMP, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
@@ -405,6 +405,9 @@ def test_a_composite_shows_the_same_member_whatever_came_first():
 REMEDY = attachment_conditions.RELEASED.find(reasons.IN_USE).advice
 
 
+FAILED = attachment("Failed", condition(ATTACHED, "False", "no port"), device="gpu-3")
+
+
 def released(reason, message="pid 7 has it"):
     return condition(RELEASED, "False", message, reason=reason)
 
@@ -426,6 +429,25 @@ def test_a_slow_release_is_a_fault_once_the_node_refuses_it(conditions, expected
     assert device.taints
     found = [(finding.message.partition(": ")[2], finding.remedy) for finding in faults.list_faults(device)]
     assert found == expected
+
+
+def test_the_document_has_the_category_and_the_problems_that_the_tables_show():
+    taint = slices.Taint(key=f"{DRIVER}/device-lost", effect="NoExecute")
+    lost = slices.SliceTaint(device="gpu-1", taint=taint)
+    shown = build(slices=(make_slice("gpu-1", "gpu-2", "gpu-3", taints=(lost,)),), attachments=(FAILED,))
+    devices = document.describe(shown)["fabrics"][0]["enclosures"][0]["devices"]
+    assert [device["category"] for device in devices] == ["blocked", "free", "failed"]
+    printed = [
+        (
+            views.MARKS[problem["severity"]],
+            f"device rack/enc/{device['name']} {problem['message']}",
+            problem["remedy"],
+        )
+        for device in devices
+        for problem in device["problems"]
+    ]
+    assert sorted(printed) == sorted(views.list_troubles(shown, NOW))
+    assert len(printed) == 2
 
 
 def test_a_composite_shows_the_member_whose_release_is_refused():

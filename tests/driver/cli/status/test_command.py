@@ -55,6 +55,7 @@ def test_documents_hold_the_same_in_json_and_yaml(status_command, cluster):
     assert (first["state"], first["node"], first["serial"]) == ("Ready", "node-1", "S1")
     assert [claim["pods"] for claim in first["claims"]] == [["train-0"]]
     assert (second["state"], second["claims"]) == ("Free", [])
+    assert (first["category"], second["category"], second["problems"]) == ("used", "blocked", [])
     assert [device["name"] for device in document["local"][0]["devices"]] == ["disk-9"]
 
 

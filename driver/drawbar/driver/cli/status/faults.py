@@ -27,6 +27,19 @@ def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
     )
 
 
+def list_problems(device: tree.Device) -> Iterator[tree.Problem]:
+    """Yield the problems of a device: a failure or bad health, then its taints for faults."""
+    remedy = f"drawbar explain device/{device.pool}/{device.name}"
+    if device.state == "Failed":
+        message = f"failed: {device.waits_for or 'no reason is reported'}"
+        yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
+    elif device.health == "Unhealthy":
+        message = f"is unhealthy: {device.health_message or 'no reason is reported'}"
+        yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
+    for found in list_faults(device):
+        yield tree.Problem(severity=found.severity.value, message=found.message, remedy=found.remedy)
+
+
 def list_faults(device: tree.Device) -> Iterator[Finding]:
     """Yield the findings on taints for faults of a device, unless its state or health already shows the fault."""
     for taint in device.taints:

@@ -175,29 +175,18 @@ def list_troubles(shown: tree.Tree, now: datetime.datetime) -> list[tuple[str, s
     """Return mark, sentence and next step of each trouble, the worst first."""
     entries: list[tuple[str, str, str]] = []
     for fabric in shown.fabrics:
-        entries += [
-            (MARKS[problem.severity], f"fabric {fabric.name}: {problem.message}", problem.remedy)
-            for problem in fabric.problems
-        ]
+        entries += (_enter(f"fabric {fabric.name}:", problem) for problem in fabric.problems)
     for device in shown.devices:
-        if device.state == "Failed":
-            message = (
-                f"device {device.pool}/{device.name} failed: {device.waits_for or 'no reason is reported'}"
-            )
-            entries.append((MARKS["error"], message, f"drawbar explain device/{device.pool}/{device.name}"))
-        elif device.health == "Unhealthy":
-            message = f"device {device.pool}/{device.name} is unhealthy: {device.health_message or 'no reason is reported'}"
-            entries.append((MARKS["error"], message, f"drawbar explain device/{device.pool}/{device.name}"))
-        entries += map(_enter, faults.list_faults(device))
+        subject = f"device {device.pool}/{device.name}"
+        entries += (_enter(subject, problem) for problem in faults.list_problems(device))
     waiting = (claim for claim in shown.claims if claim.state == "Pending")
-    entries += (
-        _enter(faults.judge_claim(claim, age(claim.since, now) if claim.since else "")) for claim in waiting
-    )
+    found = (faults.judge_claim(claim, age(claim.since, now) if claim.since else "") for claim in waiting)
+    entries += (_enter(finding.subject, finding) for finding in found)
     return sorted(entries, key=lambda entry: list(MARKS.values()).index(entry[0]))
 
 
-def _enter(finding: Finding) -> tuple[str, str, str]:
-    return MARKS[finding.severity], f"{finding.subject} {finding.message}", finding.remedy
+def _enter(subject: str, problem: Finding | tree.Problem) -> tuple[str, str, str]:
+    return MARKS[problem.severity], f"{subject} {problem.message}", problem.remedy
 
 
 def _troubles(out: console.Console, shown: tree.Tree, now: datetime.datetime, *, every: bool) -> None:
