@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 if TYPE_CHECKING:
     from rich import console as rich_console
 
-# Control characters, the overrides of a line's direction, and halves of surrogate pairs: none of them is printable.
-_ASCII = re.compile(r"[\n\t\x20-\x7e]*")
+# Not printable are control characters, the overrides of a line's direction, and halves of surrogate pairs.
+_PLAIN = bytes((*b"\n\t", *range(0x20, 0x7F)))
 _NOT_ASCII = re.compile(r"[^\n\x20-\x7e]")
 
 
 def printable(text: str) -> str:
     """Return the text with a question mark in place of each character that cannot be printed; lines and tabs stay."""
-    if _ASCII.fullmatch(text):
+    if text.isascii() and _is_plain(text.encode()):
         return text
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
@@ -36,7 +36,14 @@ def one_line(content: object) -> str:
 
 def ascii_json(raw: bytes) -> str:
     """Return the JSON document with all but ASCII escaped, so that no text in it needs cleaning."""
+    if _is_plain(raw):
+        return raw.decode()
     return _NOT_ASCII.sub(lambda letter: json.dumps(letter[0])[1:-1], raw.decode())
+
+
+def _is_plain(raw: bytes) -> bool:
+    # On a large document, this takes a tenth of the time of a pattern.
+    return not raw.translate(None, _PLAIN)
 
 
 class Stream:
