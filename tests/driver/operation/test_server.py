@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import socket
 import stat
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import aiohttp
@@ -110,6 +112,32 @@ async def test_silent_callers_keep_nobody_out_and_the_oldest_of_them_give_way(en
         async with asyncio.timeout(120):
             assert await silent[0][0].read() == b""
         assert not silent[-1][0].at_eof()
+
+
+class Transport(asyncio.Transport):
+    """A connection that can be aborted."""
+
+    def abort(self):
+        """Do nothing."""
+
+    def close(self):
+        """Do nothing."""
+
+
+async def test_a_connection_that_gave_way_is_held_by_no_timer():
+    handlers = server.make_handlers(lambda request: None, connections=1)
+    oldest, newest = handlers(), handlers()
+    oldest.connection_made(transport := Transport())
+    newest.connection_made(Transport())
+    await asyncio.sleep(0)
+    oldest.connection_lost(None)
+    newest.connection_lost(None)
+    gone = weakref.ref(transport)
+    del transport
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert gone() is None
 
 
 async def test_open_connections_do_not_hold_up_the_end(endpoint, tmp_path):

@@ -171,7 +171,11 @@ async def serve(api: client.Client, *, listen: str, upstream: str, tls: ssl.SSLC
         proxy = Proxy(judge=Judge(api=api), upstream=upstream, session=session)
         handlers = server.make_handlers(proxy.handle)
         listener = await asyncio.get_running_loop().create_server(
-            handlers, host.strip("[]") or None, int(port), ssl=tls
+            handlers,
+            host.strip("[]") or None,
+            int(port),
+            ssl=tls,
+            ssl_shutdown_timeout=server.CLOSE_TIMEOUT_SECONDS,
         )
         log.info("serving metrics to callers who may read them", extra={"address": listen})
         try:

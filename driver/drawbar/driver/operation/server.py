@@ -21,7 +21,6 @@ import logging
 import os
 import socket
 import stat
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -132,33 +131,51 @@ class Handlers(web_server.Server):
     def __init__(self, *arguments: object, connections: int, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self._limit = connections
-        # The oldest first.
-        self._open: OrderedDict[
-            web_protocol.RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle]
-        ] = OrderedDict()
+        self._transports: dict[web_protocol.RequestHandler, asyncio.Transport] = {}
+        # The oldest first; without those that are kept.
+        self._timers: dict[web_protocol.RequestHandler, asyncio.TimerHandle] = {}
+        self._lost = asyncio.Event()
 
     def connection_made(self, handler: web_protocol.RequestHandler, transport: asyncio.Transport) -> None:
         """Bound the number of connections, and how long each lasts."""
         super().connection_made(handler, transport)
-        timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_SECONDS, transport.abort)
-        self._open[handler] = (transport, timer)
-        if len(self._open) > self._limit:
-            _, (oldest, _timer) = self._open.popitem(last=False)
-            oldest.abort()
+        self._transports[handler] = transport
+        self._timers[handler] = asyncio.get_running_loop().call_later(
+            REQUEST_TIMEOUT_SECONDS, transport.abort
+        )
+        if len(self._timers) > self._limit:
+            oldest = next(iter(self._timers))
+            self._release(oldest)
+            self._transports[oldest].abort()
 
     def connection_lost(self, handler: web_protocol.RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""
         self._release(handler)
+        self._transports.pop(handler, None)
+        self._lost.set()
         super().connection_lost(handler, exc)
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """End all connections, and return once they are closed.
+
+        They are aborted, since closing waits until the other side reads the rest. A TLS connection that was closed before
+        cannot be aborted; give its listener `ssl_shutdown_timeout`.
+        """
+        await super().shutdown(timeout)
+        while self._transports:
+            for transport in self._transports.values():
+                transport.abort()
+            self._lost.clear()
+            await self._lost.wait()
 
     def keep(self, request: web_request.BaseRequest) -> None:
         """Let the request's connection last; the caller bounds their number."""
         self._release(request.protocol)
 
     def _release(self, handler: web_protocol.RequestHandler) -> None:
-        entry = self._open.pop(handler, None)
-        if entry is not None:
-            entry[1].cancel()
+        timer = self._timers.pop(handler, None)
+        if timer is not None:
+            timer.cancel()
 
 
 def make_handlers(

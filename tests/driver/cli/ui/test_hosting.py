@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
+import socket
 import ssl
+import warnings
 from types import SimpleNamespace
 
 import aiohttp
@@ -170,6 +173,13 @@ async def test_a_cookie_is_for_this_server_alone_and_no_log_has_a_token(hosted, 
     assert "secret" not in repr(connect_like(token))
 
 
+def make_blind_context():
+    """Return a context for TLS that takes any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def connect_like(token):
     return config.sessions.Connection(
         server="https://x", tls=None, authorization=lambda: token, origin="a reader's token"
@@ -256,9 +266,29 @@ async def test_there_are_no_more_readers_than_may_be(hosted, monkeypatch):
         assert answer.status == 401
 
 
+def test_the_end_closes_a_connection_that_its_browser_does_not_close():
+    tls = certificates.make_self_signed()
+
+    def connect(port):
+        raw = socket.create_connection(("127.0.0.1", port), SECONDS)
+        browser = make_blind_context().wrap_socket(raw)
+        browser.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert browser.recv(1)
+        return browser
+
+    async def serve():
+        async with hosting.serving(None, host="127.0.0.1", port=0, tls=tls) as port:
+            return await asyncio.to_thread(connect, port)
+
+    with warnings.catch_warnings(record=True) as unclosed:
+        warnings.simplefilter("always")
+        with contextlib.closing(asyncio.run(serve())):
+            gc.collect()
+    assert [str(warning.message) for warning in unclosed] == []
+
+
 async def test_silent_connections_keep_nobody_out(hosted, monkeypatch):
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = make_blind_context()
     silent = [
         await asyncio.open_connection("127.0.0.1", hosted.port, ssl=context)
         for _ in range(hosting.CONNECTIONS_LIMIT + 8)

@@ -164,6 +164,7 @@ async def serving(
             port,
             ssl=tls,
             ssl_handshake_timeout=bounded.REQUEST_TIMEOUT_SECONDS,
+            ssl_shutdown_timeout=bounded.CLOSE_TIMEOUT_SECONDS,
         )
     except OSError as error:
         raise errors.DrawbarError(
