@@ -256,8 +256,30 @@ def test_the_list_has_words_for_the_reasons_of_an_eviction(reason, words):
 def test_a_rule_for_devices_that_come_later_takes_a_flag(taint_command, cluster):
     assert taint_command("add", "swap", "--device", "gpu-none", "--yes")[0] == 1
     assert rules(cluster) == []
-    assert taint_command("add", "swap", "--device", "gpu-none", "--allow-empty", "--yes")[0] == 0
-    assert len(rules(cluster)) == 1
+    full_name = ("device/rack-1/enc-1/gpu-none", "--driver-name", "drawbar.dev")
+    assert taint_command("add", "swap", *full_name, "--allow-empty", "--yes")[0] == 0
+    [rule] = rules(cluster)
+    assert rule["spec"]["deviceSelector"] == {
+        "driver": "drawbar.dev",
+        "pool": "rack-1/enc-1",
+        "device": "gpu-none",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("device/gpu-77",), "device/POOL/gpu-77 --driver-name NAME"),
+        (("device/gpu-77", "--driver-name", "a.dev"), "device/POOL/gpu-77 --driver-name a.dev"),
+        (("device/rack-9/gpu-77",), "device/rack-9/gpu-77 --driver-name NAME"),
+        (("enclosure/rack-9/enc-1",), "--pool rack-9/enc-1 --driver-name NAME"),
+    ],
+)
+def test_a_rule_for_devices_that_come_later_needs_their_full_name(taint_command, cluster, words, remedy):
+    status, _, err = taint_command("add", "swap", *words, "--allow-empty", "--yes")
+    assert status == 2
+    assert f"give --allow-empty {remedy}" in err
+    assert rules(cluster) == []
 
 
 def test_the_api_server_checks_a_dry_run_of_it(taint_command, cluster):
@@ -268,7 +290,9 @@ def test_the_api_server_checks_a_dry_run_of_it(taint_command, cluster):
 
 
 def test_what_the_api_server_refuses_is_refused_before_the_question(taint_command, cluster):
-    status, out, err = taint_command("add", "swap", "--device", "Not_A_Name", "--allow-empty")
+    status, out, err = taint_command(
+        "add", "swap", "device/p/Not_A_Name", "--driver-name", "drawbar.dev", "--allow-empty"
+    )
     assert (status, out) == (1, "")
     assert "spec.deviceSelector.device" in err
 

@@ -214,14 +214,25 @@ def _check_existing(request: RuleRequest, existing: taintrules.DeviceTaintRule) 
 def check_breadth(request: RuleRequest, seen: preview.Preview, *, allow_empty: bool) -> None:
     """Refuse a selector that selects every published device, or none, unless the options allow that.
 
+    A selector of no present device must name driver and pool, since it would select later devices of any.
+
     Raises:
         errors.UsageError: the selector is refused.
     """
-    if not seen.published and not seen.allocated and not request.selector.is_empty and not allow_empty:
-        raise objects.Missing(
-            "the selector selects no device of the cluster: drawbar status --all lists devices with their pools; "
-            "--allow-empty creates the rule for devices that come later"
-        )
+    selector = request.selector
+    if not seen.published and not seen.allocated and not selector.is_empty:
+        if not allow_empty:
+            raise objects.Missing(
+                "the selector selects no device of the cluster: drawbar status --all lists devices with their pools; "
+                "--allow-empty creates the rule for devices that come later"
+            )
+        if selector.driver is None or (selector.device is not None and selector.pool is None):
+            pool = selector.pool or "POOL"
+            name = f"device/{pool}/{selector.device}" if selector.device is not None else f"--pool {pool}"
+            raise errors.UsageError(
+                f"the selector selects no device of the cluster, and later ones of any driver and pool: "
+                f"give --allow-empty {name} --driver-name {selector.driver or 'NAME'}"
+            )
     if (
         seen.selects_all
         and not request.every
