@@ -325,7 +325,6 @@ async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
             assert [line[2] for line in pods] == ["STATUS", *["Running"] * 4]
         assert await list_doctors_complaints(kept["kubeconfig"]) == {
             # What Kubernetes 1.36 does not have; the emulated kubelet has no container runtime.
-            ("features.taint-details", "note"),
             ("features.taint-rules", "note"),
             ("nodes.runtime", "note"),
         }

@@ -82,8 +82,8 @@ def unlike(findings, *topics):
             "1.34",
             {"error features.binding-conditions", "warning features.taints", "note features.taint-rules"},
         ),
-        ("1.36", {"note features.taint-details", "note features.taint-rules"}),
-        ("1.37", {"note features.taint-details"}),
+        ("1.36", {"note features.taint-rules"}),
+        ("1.37", set()),
         # Its version is of 1.36, and whether the scheduler has the gate cannot be seen.
         ("kep-5055", {"warning features.taint-rules"}),
     ],
@@ -145,7 +145,7 @@ async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(servi
     on = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
     async with serving("1.34", on) as cluster:
         findings = unlike(await cluster.findings(), "features")
-        assert findings == {"note features.scheduler", "note features.taint-details"}
+        assert findings == {"note features.scheduler"}
     async with serving("1.37", {"DRADeviceBindingConditions": False}) as cluster:
         (findings,) = [
             finding for finding in await cluster.findings() if finding.check == "features.binding-conditions"

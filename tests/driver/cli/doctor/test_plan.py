@@ -237,7 +237,7 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("binding conditions dropped", "error features.binding-conditions", features=features(*BOUND)),
         case("taints dropped", "warning features.taints", features=features("taints", form="withdrawn")),
         case("taints in slices of their own", features=features(form="taint-slice")),
-        case("taints without details", "note features.taint-details", features=features(details=frozenset())),
+        case("taints without details", features=features(details=frozenset())),
         case("no rules", "note features.taint-rules", taint_rules=()),
         case("rules on 1.36", "warning features.taint-rules", taint_rules=("v1beta2",), version="v1.36.2"),
         case("gates on 1.35", "note features.scheduler", "warning nodes.kubelet", version="v1.35.1"),
