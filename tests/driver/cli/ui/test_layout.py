@@ -18,7 +18,7 @@ HEIGHT = 900
 # Pixels that rounding may take.
 SLACK = 1
 KEY_TEXTS = {
-    "#/": ".tile .title, .tile .number, .map-title .big, .chip, .host h3 a, .enclosure h3 > :first-child, .cell span, .action, nav a, .brand",
+    "#/": ".tile .title, .tile .number, .models a, .map-title .big, .chip, .host h3 a, .enclosure h3 > :first-child, .cell span, .action, nav a, .brand",
     "#/devices": "header button, [role=columnheader] button, [role=gridcell].device a, [role=gridcell].state span, .tabs a, nav a",
     "#/claim/team-a/train-0-devices": "h1, .chip, dt, nav a",
     "#/device/rack-1%2Fchassis-1/gpu-6": "h1, .chip, dt, nav a",

@@ -46,7 +46,7 @@ function tiles() {
     const byUse = [...models].sort(([, left], [, right]) => right.all - left.all);
     const own = name === "other" ? "" : name;
     const lines = byUse.slice(0, MODELS).map(([model, each]) => make("li", {},
-      link(model === NO_MODEL ? routes.exact(own) : routes.exact(own, model), model, {title: model}), make("span", {}, load(each))));
+      link(model === NO_MODEL ? routes.exact(own) : routes.exact(own, model), model), make("span", {}, load(each))));
     if (byUse.length > MODELS) lines.push(make("li", {}, make("span", {class: "dim"}, `and ${byUse.length - MODELS} more models`)));
     return tile(className(name), counts, routes.exact(own), make("ul", {class: "models"}, lines));
   });
