@@ -1,6 +1,7 @@
 """The lab's own parts, without a guest."""
 
 import asyncio
+import contextlib
 import lzma
 import os
 import signal
@@ -10,7 +11,23 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import agent, cpio, errors, initrd, laboratory, link, machine, modules, packages, reached, waiting
+from lab import (
+    agent,
+    cluster,
+    cpio,
+    errors,
+    initrd,
+    laboratory,
+    link,
+    machine,
+    modules,
+    packages,
+    reached,
+    waiting,
+)
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
 
 LAB = Path(__file__).parent
 pytestmark = pytest.mark.short
@@ -245,3 +262,16 @@ def test_the_command_line_has_a_native_hot_plug_port_for_each_slot():
 
 def exists(path):
     return Path(path).exists()
+
+
+async def test_the_policies_restrict_a_node_to_its_own_slices(tmp_path):
+    async with cluster.Cluster.running(tmp_path) as running:
+        running.kubeconfig("node", "drawbar:drawbar-node", node="worker-1")
+        async with client.connecting(config.from_kubeconfig(tmp_path / "node.kubeconfig")) as node:
+            for name in ("worker-1", "worker-2"):
+                pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+                spec = {"driver": "drawbar.dev", "nodeName": name, "pool": pool, "devices": []}
+                body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": spec}
+                refused = pytest.raises(kube_errors.KubeError, match="its own node alone")
+                with contextlib.nullcontext() if name == "worker-1" else refused:
+                    await node.create(kinds.SLICE, body | {"metadata": {"name": name}}, into=dict)

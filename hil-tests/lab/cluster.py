@@ -63,7 +63,7 @@ class Cluster:
         async with apiserver.serving() as server:
             connection = config.from_kubeconfig(server.kubeconfig(folder / "admin.kubeconfig", "admin"))
             async with client.connecting(connection) as api:
-                await deployment.apply(api)
+                await deployment.apply(api, policies=True)
                 yield cls(server, api, folder)
 
     @property
