@@ -21,6 +21,10 @@ from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 _logger = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 3 * contract.BOOKMARK_SECONDS
+"""Keepalive pings would find a silent plugin sooner, but by default a server allows one in 5 minutes and closes the connection.
+
+Source: doc/keepalive.md of gRPC, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS.
+"""
 LISTING_ATTEMPTS = 3
 PAGE_BYTES_MIN = 4096
 """The counted size of an empty page, so that a plugin with endless tokens exceeds its limit."""
