@@ -68,15 +68,15 @@ class Collected:
     refused: tuple[str, ...] = ()
 
 
-def collect(given: Iterable[tuple[str, object]]) -> Collected:
+def collect(attributes: Iterable[tuple[str, object]]) -> Collected:
     """Return the attributes that fit, and the reason for each refused one.
 
     Args:
-        given: name and value of each, from the adapter.
+        attributes: name and value of each, from the adapter.
     """
     kept: dict[str, Attribute] = {}
     refused: list[str] = []
-    for position, (name, value) in enumerate(given):
+    for position, (name, value) in enumerate(attributes):
         if position >= READ_MAX:
             refused.append(f"more than {READ_MAX} attributes are not read")
             break

@@ -46,9 +46,9 @@ _ANY = contract.Tls()
 def _pairs(credentials: contract.Credentials) -> list[str]:
     wrong = []
     for first, other in (("username", "password"), ("certificate", "key")):
-        given = {name: bool(getattr(credentials, name)) for name in (first, other)}
-        if len(set(given.values())) > 1:
-            there, missing = sorted(given, key=lambda name: not given[name])
+        is_present = {name: bool(getattr(credentials, name)) for name in (first, other)}
+        if len(set(is_present.values())) > 1:
+            there, missing = sorted(is_present, key=lambda name: not is_present[name])
             wrong.append(f"there is a {there} and no {missing}; give both or none")
     return wrong
 

@@ -269,12 +269,12 @@ class GrpcAdapter(contract.FabricAdapter):
         Raises:
             InvalidConfiguration: the plugin takes no credentials.
         """
-        given, tls_settings = self._config.credentials, self._config.tls
+        credentials, tls_settings = self._config.credentials, self._config.tls
         if endpoints.is_network(self._config.endpoint):
             # These secure this connection; only this adapter may have the key.
-            given = replace(given, authority="", certificate="", key="")
+            credentials = replace(credentials, authority="", certificate="", key="")
             tls_settings = contract.Tls()
-        message = conversion.configure_message(given, tls_settings)
+        message = conversion.configure_message(credentials, tls_settings)
         if message == pb.ConfigureRequest():
             return
         try:

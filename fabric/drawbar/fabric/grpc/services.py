@@ -131,10 +131,10 @@ class Identity(pb_grpc.IdentityServicer):
         async with _answering(context):
             if self._take_over is None:
                 raise errors.Unimplemented("this plugin takes no credentials")
-            given = conversion.credentials(request.credentials)
-            if problems := fabric_tls.problems(given):
+            credentials = conversion.credentials(request.credentials)
+            if problems := fabric_tls.problems(credentials):
                 raise errors.InvalidArgument("; ".join(problems))
-            await self._take_over(given, conversion.tls(request.tls))
+            await self._take_over(credentials, conversion.tls(request.tls))
             return pb.ConfigureResponse()
 
 

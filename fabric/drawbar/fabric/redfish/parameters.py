@@ -104,22 +104,22 @@ def parse(config: contract.AdapterConfig) -> Parameters:
     problems = _endpoint_problems(config)
     if not config.timeout_seconds > 0:
         problems.append(f"the timeout of {config.timeout_seconds} s is not positive")
-    given = dict(config.parameters)
-    profile = given.pop("profile", "")
+    remaining = dict(config.parameters)
+    profile = remaining.pop("profile", "")
     if profile and profile not in profiles.PROFILES:
         problems.append(
             f'the profile "{profile}" is unknown; there are {", ".join(sorted(profiles.PROFILES))}'
         )
-    zone_body = given.pop("zoneBody", "")
+    zone_body = remaining.pop("zoneBody", "")
     if zone_body and zone_body not in list(profiles.ZoneBody):
         problems.append(
             f'the parameter "zoneBody" is "{zone_body}"; give {" or ".join(sorted(profiles.ZoneBody))}'
         )
         zone_body = ""
-    etags = given.pop("etags", "") or "yes"
+    etags = remaining.pop("etags", "") or "yes"
     if etags not in ("no", "yes"):
         problems.append(f'the parameter "etags" is "{etags}"; give yes or no')
-    listed = given.pop("fabrics", "")
+    listed = remaining.pop("fabrics", "")
     fabrics = frozenset(name.strip() for name in listed.split(",") if name.strip())
     if listed and not fabrics:
         problems.append(
@@ -127,7 +127,7 @@ def parse(config: contract.AdapterConfig) -> Parameters:
         )
 
     def number(name: str, without: float, most: int) -> float:
-        content = given.pop(name, "")
+        content = remaining.pop(name, "")
         if not content:
             return without
         if content.isascii() and content.isdigit() and 1 <= int(content[:9]) <= most:
@@ -147,7 +147,7 @@ def parse(config: contract.AdapterConfig) -> Parameters:
     )
     problems += [
         f'the parameter "{name}" is unknown; the redfish adapter has {", ".join(sorted(SCHEMA))}'
-        for name in sorted(given)
+        for name in sorted(remaining)
     ]
     if problems:
         raise errors.InvalidConfiguration(problems)

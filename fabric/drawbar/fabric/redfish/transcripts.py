@@ -124,14 +124,14 @@ class Recorder:
 
     def transcript(self) -> Transcript:
         """Return the masked transcript."""
-        given = self._credentials
-        basic = base64.b64encode(f"{given.username}:{given.password}".encode()).decode()
+        credentials = self._credentials
+        basic = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
         masks = masking.Masks(
-            dict.fromkeys((given.password, given.token, basic if given.username else "")),
+            dict.fromkeys((credentials.password, credentials.token, basic if credentials.username else "")),
             origin=str(self._base.origin()),
             host=self._base.host or "",
         )
-        masks.collect({"UserName": given.username})
+        masks.collect({"UserName": credentials.username})
         for exchange in self._exchanges:
             masks.add_secret(exchange.headers.get("X-Auth-Token", ""))
             masks.collect(exchange.request)
