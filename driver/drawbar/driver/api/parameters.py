@@ -199,7 +199,7 @@ class VirtualFunctions(meta.Struct, frozen=True):
         return tuple(group for group in self.groups for _ in range(group.count))
 
     @property
-    def is_given(self) -> bool:
+    def is_passed_to_claim(self) -> bool:
         """Return whether the claim's own containers get the virtual functions."""
         return bool(self.groups) and not self.offered
 

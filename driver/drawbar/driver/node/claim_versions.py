@@ -176,12 +176,13 @@ class Reader:
         from drawbar.driver.api import classic_v1alpha2
 
         stored = await self._api.read(kind, name, namespace=namespace, into=classic_v1alpha2.ResourceClaim)
-        given = stored.status.allocation
-        if given is None:
+        allocation = stored.status.allocation
+        if allocation is None:
             return claims.ResourceClaim(metadata=stored.metadata)
         # A handle without a driver belongs to the driver that allocated the claim.
         by_driver = {
-            handle.driver_name or stored.status.driver_name: handle.data for handle in given.resource_handles
+            handle.driver_name or stored.status.driver_name: handle.data
+            for handle in allocation.resource_handles
         }
         handle = decode(by_driver.get(self._driver, ""), f"claim {namespace}/{name}")
         return from_handle(stored.metadata, handle, self._driver, self._node_name)
@@ -223,14 +224,14 @@ def from_handle(
     metadata: meta.ObjectMeta, handle: handles.Handle, driver: str, node_name: str
 ) -> claims.ResourceClaim:
     """Return a claim with the allocation of that handle: its devices, and null devices for the other requests."""
-    given = [(device.request, device.pool, device.device, None) for device in handle.devices]
+    allocated = [(device.request, device.pool, device.device, None) for device in handle.devices]
     # Claims share the null device.
     without = [
         (*null_device, null_device[0]) for null_device in nodepools.null_devices(handle.without, node_name)
     ]
     results = tuple(
         claims.AllocationResult(request=request, driver=driver, pool=pool, device=device, share_id=share)
-        for request, pool, device, share in (*given, *without)
+        for request, pool, device, share in (*allocated, *without)
     )
     allocation = claims.Allocation(
         devices=claims.DeviceAllocation(results=results), allocation_timestamp=handle.allocated_at or None

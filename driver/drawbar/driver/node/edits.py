@@ -50,12 +50,16 @@ def device(
         mounts: further mounts of the containers.
         companions: the other members of the device's composite, which the same containers get.
     """
-    given = classes.by_name(device_class).for_composite(companions).edits(card, host)
-    given = customisation.customise(given, device_parameters, first_interface=first_interface)
+    container_edits = classes.by_name(device_class).for_composite(companions).edits(card, host)
+    container_edits = customisation.customise(
+        container_edits, device_parameters, first_interface=first_interface
+    )
     variables = environment(name, serial, card)
     return spec.Device(
         name=f"{claim_uid}-{name}",
-        edits=msgspec.structs.replace(given, env=(*variables, *given.env), mounts=(*given.mounts, *mounts)),
+        edits=msgspec.structs.replace(
+            container_edits, env=(*variables, *container_edits.env), mounts=(*container_edits.mounts, *mounts)
+        ),
     )
 
 

@@ -66,9 +66,9 @@ async def _load(
     claim = attachment.spec.claim
     whose = f" for claim {claim.namespace}/{claim.name}" if claim is not None else ""
     ends = time.monotonic() + request.timeout_seconds
-    given_up = threading.Event()
+    ended = threading.Event()
     load = functools.partial(
-        _load_now, runner, request, card, lambda: time.monotonic() < ends and not given_up.is_set()
+        _load_now, runner, request, card, lambda: time.monotonic() < ends and not ended.is_set()
     )
     try:
         # A load that hangs in the kernel blocks the next one into the same card.
@@ -79,7 +79,7 @@ async def _load(
             seconds=request.timeout_seconds,
         )
     finally:
-        given_up.set()
+        ended.set()
 
 
 def _load_now(

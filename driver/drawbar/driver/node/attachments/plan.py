@@ -218,7 +218,7 @@ def _make_ready(
         return (actions.RecordPlace(card=card),)
     if not observed.ready:
         attempt = observed.attempt
-        if attempt is not None and attempt.final and not _is_given_up(observed):
+        if attempt is not None and attempt.final and not _has_final_failure(observed):
             return (failures.build_not_ready(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
@@ -247,7 +247,7 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
         return True
     if attempt.final:
         return False
-    return not _is_given_up(observed) and _next_attempt(attempt) <= now < _deadline(observed, now)
+    return not _has_final_failure(observed) and _next_attempt(attempt) <= now < _deadline(observed, now)
 
 
 def _next_attempt(attempt: actions.Attempt) -> datetime.datetime:
@@ -364,7 +364,7 @@ def is_another(match: matching.Match) -> bool:
 
 def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """Return the next look at a device that is not ready, or its failure after the deadline."""
-    if not observed.attachment.holds(attachments.ATTACHED) or _is_given_up(observed):
+    if not observed.attachment.holds(attachments.ATTACHED) or _has_final_failure(observed):
         return ()
     deadline = _deadline(observed, now)
     if now < deadline:
@@ -414,7 +414,7 @@ def _is_failed(observed: actions.Observed) -> bool:
     return _failure_reason(observed) is not None
 
 
-def _is_given_up(observed: actions.Observed) -> bool:
+def _has_final_failure(observed: actions.Observed) -> bool:
     """Return whether a failure is reported that the device's return does not end."""
     return _is_failed(observed) and not _is_back(observed)
 

@@ -94,7 +94,7 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def container_view(self) -> model.Card:
         """Return the card, including its virtual functions only if the DeviceClass passes them to the claim."""
-        return self.card if self._parameters.virtual_functions.is_given else self.card.bare
+        return self.card if self._parameters.virtual_functions.is_passed_to_claim else self.card.bare
 
     @property
     def _parameters(self) -> parameters.DeviceParameters:
@@ -223,7 +223,7 @@ class Nothing(msgspec.Struct, frozen=True, kw_only=True):
         del content
 
 
-Given = PresentDevice | Nothing
+ClaimDevice = PresentDevice | Nothing
 
 
 def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
@@ -242,7 +242,7 @@ def interface_prefix(device_parameters: records.Json) -> str | None:
     return parameters.from_record(device_parameters).network.interface_prefix
 
 
-def number_interfaces(devices: Sequence[Given]) -> list[Given]:
+def number_interfaces(devices: Sequence[ClaimDevice]) -> list[ClaimDevice]:
     """Number the network interfaces of a claim's devices, if its parameters name them.
 
     All interfaces of a claim get different names, so they can meet in one container.
@@ -262,12 +262,12 @@ def number_interfaces(devices: Sequence[Given]) -> list[Given]:
     ]
 
 
-def are_all_here(devices: Sequence[Given]) -> bool:
+def are_all_here(devices: Sequence[ClaimDevice]) -> bool:
     """Return whether `number_interfaces` repeats the numbers of the preparation; interfaces in a container cannot be counted."""
     return all(len(counts) < 2 or all(counts.values()) for counts in _count_interfaces(devices).values())
 
 
-def _count_interfaces(devices: Sequence[Given]) -> _NamedInterfaces:
+def _count_interfaces(devices: Sequence[ClaimDevice]) -> _NamedInterfaces:
     by_prefix: _NamedInterfaces = {}
     for device in sorted(devices, key=lambda device: (device.record.pool, device.record.device)):
         prefix = interface_prefix(device.record.parameters)
@@ -279,12 +279,12 @@ def _count_interfaces(devices: Sequence[Given]) -> _NamedInterfaces:
     return by_prefix
 
 
-def _set_first_interface(device: Given, first: int) -> Given:
+def _set_first_interface(device: ClaimDevice, first: int) -> ClaimDevice:
     if not first:
         return device
     return replace_record(device, msgspec.structs.replace(device.record, first_interface=first))
 
 
-def replace_record(device: Given, record: records.PreparedDevice) -> Given:
+def replace_record(device: ClaimDevice, record: records.PreparedDevice) -> ClaimDevice:
     """Return the same device with another record."""
     return msgspec.structs.replace(device, record=record)

@@ -388,5 +388,5 @@ class Cleaner:
             return True
         if not mark.is_of(mark.uid, claim.status.allocation.allocation_timestamp):
             return True
-        given = claim.status.allocation.devices.results
-        return all((result.pool, result.device) != (mark.pool, mark.device) for result in given)
+        results = claim.status.allocation.devices.results
+        return all((result.pool, result.device) != (mark.pool, mark.device) for result in results)

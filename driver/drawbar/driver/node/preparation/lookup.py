@@ -149,25 +149,28 @@ class Finder:
                 admin=admin,
                 device_parameters=parameters.document(
                     device_parameters.get(
-                        bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING
+                        bindings.Key(pool=pool, device=allocated_device, share_id=share_id),
+                        parameters.NOTHING,
                     )
                 ),
                 composite=composite,
                 allocation_timestamp=allocation.allocation_timestamp if allocation is not None else None,
             )
-            for (pool, given, share_id, admin), names in requests.items()
-            for device, composite in self._members(pool, given, share_id, claim.metadata.uid)
+            for (pool, allocated_device, share_id, admin), names in requests.items()
+            for device, composite in self._members(pool, allocated_device, share_id, claim.metadata.uid)
         )
 
-    def _members(self, pool: str, given: str, share_id: str | None, uid: str) -> tuple[tuple[str, str], ...]:
+    def _members(
+        self, pool: str, allocated_device: str, share_id: str | None, uid: str
+    ) -> tuple[tuple[str, str], ...]:
         """Return the devices behind an allocated device, each with the allocated device's name if the two differ."""
         for attachment in self.find_attachments(uid):
             spec_ = attachment.spec
             if spec_.share is not None and (spec_.pool, spec_.share_id) == (pool, share_id):
-                return ((spec_.device, given),)
-            if spec_.composite is not None and (spec_.pool, spec_.allocated) == (pool, given):
-                return tuple((device, given) for device in spec_.composite.devices)
-        return ((given, ""),)
+                return ((spec_.device, allocated_device),)
+            if spec_.composite is not None and (spec_.pool, spec_.allocated) == (pool, allocated_device):
+                return tuple((device, allocated_device) for device in spec_.composite.devices)
+        return ((allocated_device, ""),)
 
     def label(self, allocated: claimdevices.AllocatedDevice) -> str:
         """Return the part of the device's CDI name after the claim's UID."""
@@ -176,7 +179,7 @@ class Finder:
 
     def find(
         self, allocated: claimdevices.AllocatedDevice, uid: str, *, prepared: bool = False
-    ) -> claimdevices.Given:
+    ) -> claimdevices.ClaimDevice:
         """Return the device, ready for the claim with that UID.
 
         Args:
@@ -210,14 +213,16 @@ class Finder:
             first_interface=held.first_interface,
             composite=held.composite,
         )
-        given = self.find(wanted, uid, prepared=True)
-        given = claimdevices.replace_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
-        if held.serial and given.record.serial != held.serial:
+        device = self.find(wanted, uid, prepared=True)
+        device = claimdevices.replace_record(
+            device, msgspec.structs.replace(device.record, mounts=held.mounts)
+        )
+        if held.serial and device.record.serial != held.serial:
             raise errors.PrepareError(
-                f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
+                f"{wanted.name} had the serial {held.serial} and is now one with {device.record.serial or 'none'}",
                 reason=reasons.DEVICE_REPLACED,
             )
-        return given.content()
+        return device.content()
 
     def find_attachments(self, uid: str) -> list[attachments.DeviceAttachment]:
         """Return this driver's attachments for the claim on this node."""
@@ -241,16 +246,16 @@ class Finder:
         attachment = self._attachment(allocated, uid)
         card = self._check(attachment, self._card(attachment), use, allocated.name)
         identity = attachment.identity
-        given = self._find_ready(
+        device = self._find_ready(
             allocated, uid, card, serial=identity.serial, device_class=identity.device_class
         )
-        given_by_adapter = {
+        adapter_attributes = {
             name: value
             for name, attribute in attachment.spec.attributes.items()
             if (value := attribute.value) is not None
         }
-        origin = given_by_adapter | {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
-        return msgspec.structs.replace(given, origin=origin, companions=self._companions(attachment))
+        origin = adapter_attributes | {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
+        return msgspec.structs.replace(device, origin=origin, companions=self._companions(attachment))
 
     def _check(
         self,
@@ -316,11 +321,11 @@ class Finder:
             )
         self._check_local(allocated, uid, card, prepared=prepared)
         device_class = local.device_class(allocated.pool, allocated.device)
-        given = self._find_ready(
+        device = self._find_ready(
             allocated, uid, card, serial=residents.serial(card) or "", device_class=device_class
         )
-        has_interfaces = bool(given.interfaces)
-        return msgspec.structs.replace(given, occupied=self._occupied) if has_interfaces else given
+        has_interfaces = bool(device.interfaces)
+        return msgspec.structs.replace(device, occupied=self._occupied) if has_interfaces else device
 
     def _check_local(
         self, allocated: claimdevices.AllocatedDevice, uid: str, card: model.Card, *, prepared: bool

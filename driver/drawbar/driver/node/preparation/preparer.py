@@ -171,10 +171,10 @@ class Preparer:
         async with self._exclusive_call(claim):
             try:
                 about = await self._read_for_metadata(claim)
-                given = await self._await_devices(claim, about)
-                vendor_ids = await self._await_vendor_ids(claim, given)
-                if given:
-                    await self._store(claim, given, about)
+                claim_devices = await self._await_devices(claim, about)
+                vendor_ids = await self._await_vendor_ids(claim, claim_devices)
+                if claim_devices:
+                    await self._store(claim, claim_devices, about)
             except errors.NodeError as error:
                 self._complaints.say(claim, error)
                 raise
@@ -189,7 +189,7 @@ class Preparer:
                 share_id=device.record.share_id,
                 vendor_id=vendor_ids.get(device.record.cdi_id),
             )
-            for device in given
+            for device in claim_devices
         )
 
     async def unprepare(self, claim: servicers.ClaimName) -> None:
@@ -215,7 +215,7 @@ class Preparer:
                 # A call that is cancelled during its write completes the write, and the next call finds no record.
                 if before is not None and uid not in self.store.claims:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
-                self._report_given_up(before)
+                self._report_lost(before)
 
     @asynccontextmanager
     async def _exclusive_call(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
@@ -243,7 +243,7 @@ class Preparer:
 
     async def _await_devices(
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
-    ) -> list[claimdevices.Given]:
+    ) -> list[claimdevices.ClaimDevice]:
         """Wait for late devices; return the claim's devices once all are present and ready."""
         wanted = await self._lookup.find_devices(claim) if about is None else self._finder.find_devices(about)
         late: errors.DeviceLate | None = None
@@ -262,7 +262,7 @@ class Preparer:
             raise late from None
 
     async def _await_vendor_ids(
-        self, claim: servicers.ClaimName, devices: Iterable[claimdevices.Given]
+        self, claim: servicers.ClaimName, devices: Iterable[claimdevices.ClaimDevice]
     ) -> dict[str, str | None]:
         """Wait for late CDI files of vendors; return the vendors' CDI IDs, by this driver's CDI ID."""
         wanted = [device for device in devices if device.vendor_kind is not None]
@@ -288,7 +288,7 @@ class Preparer:
 
     def _find_all(
         self, allocated: Iterable[claimdevices.AllocatedDevice], uid: str
-    ) -> list[claimdevices.Given]:
+    ) -> list[claimdevices.ClaimDevice]:
         """Return the claim's devices. From now on they count as held, and the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each device as if there were no claim.
@@ -297,12 +297,12 @@ class Preparer:
         for device in held:
             self._refuse_overlap(device, uid)
         prepared = self._list_prepared_devices(uid)
-        given = [
+        claim_devices = [
             self._finder.find(device, uid, prepared=(device.pool, device.device) in prepared)
             for device in allocated
         ]
         self.holders.give(uid, ((device.pool, device.device) for device in held))
-        return claimdevices.number_interfaces(given)
+        return claimdevices.number_interfaces(claim_devices)
 
     def _list_prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device that the claim was prepared with in this boot."""
@@ -316,18 +316,21 @@ class Preparer:
         records.refuse_overlap(self.store.claims, allocated.pool, allocated.device, uid)
 
     async def _store(
-        self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None
+        self,
+        claim: servicers.ClaimName,
+        claim_devices: list[claimdevices.ClaimDevice],
+        about: claims.ResourceClaim | None,
     ) -> None:
         if about is not None:
-            recorded = metadata.mount([device.record for device in given], about, self._described)
-            given = [
+            recorded = metadata.mount([device.record for device in claim_devices], about, self._described)
+            claim_devices = [
                 claimdevices.replace_record(device, record)
-                for device, record in zip(given, recorded, strict=True)
+                for device, record in zip(claim_devices, recorded, strict=True)
             ]
-        if any(device.asks_the_driver for device in given):
-            devices, content = await asyncio.to_thread(_content, given, self._finder.driver)
+        if any(device.asks_the_driver for device in claim_devices):
+            devices, content = await asyncio.to_thread(_content, claim_devices, self._finder.driver)
         else:
-            devices, content = _content(given, self._finder.driver)
+            devices, content = _content(claim_devices, self._finder.driver)
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
@@ -341,11 +344,11 @@ class Preparer:
             before = await self.store.start(record, content)
         finally:
             # As in `drop`.
-            self._report_given_up(before)
+            self._report_lost(before)
         if about is not None:
             described = [
                 metadata.DescribedDevice(record=record, values=device.values)
-                for record, device in zip(devices, given, strict=True)
+                for record, device in zip(devices, claim_devices, strict=True)
             ]
             await asyncio.to_thread(self._described.write, about, described)
         log.info(
@@ -353,11 +356,11 @@ class Preparer:
             extra={
                 "claim": claim.name,
                 "uid": claim.uid,
-                "devices": [device.record.cdi_id for device in given],
+                "devices": [device.record.cdi_id for device in claim_devices],
             },
         )
 
-    def _report_given_up(self, before: records.PreparedClaim | None) -> None:
+    def _report_lost(self, before: records.PreparedClaim | None) -> None:
         """Report the devices that the claim has lost since that record."""
         if before is not None:
             after = self.store.claims.get(before.uid)
@@ -370,12 +373,12 @@ class Preparer:
 
 
 def _content(
-    given: list[claimdevices.Given], driver: str
+    claim_devices: list[claimdevices.ClaimDevice], driver: str
 ) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
-    contents = [device.content() for device in given]
+    contents = [device.content() for device in claim_devices]
     recorded = tuple(
         device.record if network is None else msgspec.structs.replace(device.record, network=network)
-        for device, content in zip(given, contents, strict=True)
+        for device, content in zip(claim_devices, contents, strict=True)
         for network in (device.network(content),)
     )
     # Two shares of one device are one device to the container.

@@ -168,12 +168,12 @@ class Sweeper:
         ]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
-        given = [self._finder.find(device, uid, prepared=True) for device in named]
-        if not claimdevices.are_all_here(given):
+        claim_devices = [self._finder.find(device, uid, prepared=True) for device in named]
+        if not claimdevices.are_all_here(claim_devices):
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so their numbers are unknown"
             )
-        numbered = claimdevices.number_interfaces(given)
+        numbered = claimdevices.number_interfaces(claim_devices)
         return {
             (device.record.pool, device.record.device): device.record.first_interface for device in numbered
         }
