@@ -115,15 +115,13 @@ def build_allocation(
         handles.TooLarge: there is no room for so many devices.
     """
     handles.encode(handle)
-    given = [
-        (given_device.request, given_device.pool, given_device.device) for given_device in handle.devices
-    ]
+    allocated = [(device.request, device.pool, device.device) for device in handle.devices]
     allocation: dict[str, Any] = {
         "controller": driver,
         "devices": {
             "results": [
                 {"request": request, "driver": driver, "pool": pool, "device": device}
-                for request, pool, device in (*given, *nothing)
+                for request, pool, device in (*allocated, *nothing)
             ],
             "config": [
                 {

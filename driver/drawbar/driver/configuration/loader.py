@@ -284,11 +284,11 @@ def _from_flags(
     options: Sequence[schema.Option], arguments: argparse.Namespace, wrong: list[str]
 ) -> Iterator[Setting]:
     for option in options:
-        given = getattr(arguments, option.key, None)
-        if isinstance(given, bool):
-            yield Setting(option=option, value=given, source=option.flag)
-        elif given is not None:
-            text = ",".join(given) if isinstance(given, list) else given
+        argument = getattr(arguments, option.key, None)
+        if isinstance(argument, bool):
+            yield Setting(option=option, value=argument, source=option.flag)
+        elif argument is not None:
+            text = ",".join(argument) if isinstance(argument, list) else argument
             yield from _parse_setting(option, text, option.flag, wrong)
 
 

@@ -142,8 +142,8 @@ def has_failed(claim: claims.ResourceClaim, driver: str) -> bool:
     )
 
 
-Given = dict[names.DeviceKey, claims.AllocationResult]
-DevicesOf = Callable[[claims.ResourceClaim | None, str], Given]
+ResultByDevice = dict[names.DeviceKey, claims.AllocationResult]
+DevicesOf = Callable[[claims.ResourceClaim | None, str], ResultByDevice]
 
 
 class Index:
@@ -162,7 +162,7 @@ class Index:
 
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
-    ) -> tuple[Given, Given]:
+    ) -> tuple[ResultByDevice, ResultByDevice]:
         """Take in a change; return the claim's devices before and after it."""
         before, after = self._devices(old, self._driver), self._devices(new, self._driver)
         old, new = old if before else None, new if after else None
@@ -175,9 +175,9 @@ class Index:
         return before, after
 
     def _note_pool(self, key: names.DeviceKey) -> None:
-        given, pools = self.find_claims(key), self._pools.setdefault(key.fabric, {})
-        if given:
-            pools[key.device] = self._devices(given[0], self._driver)[key].pool
+        found, pools = self.find_claims(key), self._pools.setdefault(key.fabric, {})
+        if found:
+            pools[key.device] = self._devices(found[0], self._driver)[key].pool
         else:
             pools.pop(key.device, None)
             if not pools:
@@ -212,7 +212,7 @@ class Index:
 
     def __iter__(self) -> Iterator[claims.ResourceClaim]:
         """Return an iterator over the claims, each once per device."""
-        return iter([claim for given in self._claims.values() for claim in given.values()])
+        return iter([claim for by_key in self._claims.values() for claim in by_key.values()])
 
     def devices(self) -> Iterator[names.DeviceKey]:
         """Return all devices with a claim."""

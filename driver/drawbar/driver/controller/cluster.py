@@ -90,7 +90,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             spec=opened.spec,
             devices=self.pools.find_offered(fabric),
             held=group.find_held_members(attached),
-            given={*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)},
+            in_use={*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)},
             published=published,
             missing=opened.missing,
             chooses=opened.inventory.parts.are_chosen,

@@ -207,18 +207,18 @@ class ClusterObserver:
     def _claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Take in a change of any claim."""
         had, has = self._cluster.allocated.change(old, new)
-        given = tuple(had | has)
-        if given and self._term is not None:
-            self._context.latency.note_claim_change(given, old, new)
+        devices = tuple(had | has)
+        if devices and self._term is not None:
+            self._context.latency.note_claim_change(devices, old, new)
         _, observed = self._cluster.observers.change(old, new)
         self._cluster.unattached.change(old, new)
         self._cluster.retries.change(old, new)
         moved = tuple(
             key
-            for key in given
+            for key in devices
             if facts.has_moved(self._cluster, key, had) or facts.has_moved(self._cluster, key, has)
         )
-        changed = tuple(key for key in given if (key in had) != (key in has))
+        changed = tuple(key for key in devices if (key in had) != (key in has))
         for fabric in {key.fabric for key in changed}:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
@@ -229,7 +229,7 @@ class ClusterObserver:
             change_kinds.ClaimChange(
                 old=old,
                 new=new,
-                devices=facts.parts(self._cluster, given),
+                devices=facts.parts(self._cluster, devices),
                 moved=moved,
                 regrouped=regrouped,
                 observes=bool(observed),

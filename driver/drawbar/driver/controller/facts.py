@@ -14,9 +14,9 @@ def list_known_devices(cluster: Cluster) -> tuple[names.DeviceKey, ...]:
     return tuple(dict.fromkeys((*attached, *parts(cluster, cluster.allocated.devices()))))
 
 
-def parts(cluster: Cluster, given: Iterable[names.DeviceKey]) -> tuple[names.DeviceKey, ...]:
+def parts(cluster: Cluster, allocated: Iterable[names.DeviceKey]) -> tuple[names.DeviceKey, ...]:
     """Return the claims' devices, with the members in place of each composite."""
-    return tuple(part for key in given for part in cluster.members(key) or (key,))
+    return tuple(part for key in allocated for part in cluster.members(key) or (key,))
 
 
 def has_composites(cluster: Cluster, fabric_name: str) -> bool:
@@ -26,12 +26,12 @@ def has_composites(cluster: Cluster, fabric_name: str) -> bool:
     return wanted or cluster.pools.has_composites(fabric_name)
 
 
-def has_moved(cluster: Cluster, key: names.DeviceKey, given: claims.Given) -> bool:
-    """Return whether the device was given out of a pool other than its present one."""
-    device = _device(cluster, key) if key in given else None
+def has_moved(cluster: Cluster, key: names.DeviceKey, results: claims.ResultByDevice) -> bool:
+    """Return whether the device was allocated from a pool other than its present one."""
+    device = _device(cluster, key) if key in results else None
     if device is None:
         return False
-    reach, pool = names.reach_key(device.reach_groups), given[key].pool
+    reach, pool = names.reach_key(device.reach_groups), results[key].pool
     home = names.pool(key.fabric, device.enclosure, reach=reach)
     is_within = pool == home or pool.startswith(f"{home}/")
     session = cluster.sessions.get(key.fabric)

@@ -98,12 +98,12 @@ def run(plugin: Plugin, folder: Path, cluster: Mapping[str, Any], *, limit_secon
             f"the login program {name} cannot be started ({error.strerror}): make {command} executable, or install it again"
         ) from error
     try:
-        given = msgspec.json.decode(answer, type=_Answer)
+        exec_credential = msgspec.json.decode(answer, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unusable(name, "printed no ExecCredential") from error
-    if (given.kind, given.api_version) != ("ExecCredential", plugin.api_version):
+    if (exec_credential.kind, exec_credential.api_version) != ("ExecCredential", plugin.api_version):
         raise _unusable(name, f"printed no ExecCredential of {plugin.api_version}")
-    credential = given.status
+    credential = exec_credential.status
     if bool(credential.client_certificate_data) != bool(credential.client_key_data):
         raise _unusable(name, "printed a certificate and its key not together")
     if not credential.token and not credential.client_key_data:

@@ -101,7 +101,7 @@ def test_where_a_device_was_given_there_is_room_for_one_less():
     usual = devices.homes("fab", {each.id: each for each in listing}, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
     places = devices.homes(
-        "fab", {each.id: each for each in listing}, (), devices.Rules(given={"d-64": "fab/enc"})
+        "fab", {each.id: each for each in listing}, (), devices.Rules(claim_pools={"d-64": "fab/enc"})
     )
     assert [name for name, pool in places.items() if pool == "fab/enc/1"] == ["d-63"]
 

@@ -16,9 +16,9 @@ from drawbar.driver.controller.pools import devices as pool_devices
 from drawbar.fabric import contract
 
 
-def arrange(fabric, devices, held=None, given=(), **changes):
+def arrange(fabric, devices, held=None, in_use=(), **changes):
     """Return the composites of a Fabric with these devices."""
-    stock = Stock(spec=fabric, devices=tuple(devices), held=held or {}, given=given, **changes)
+    stock = Stock(spec=fabric, devices=tuple(devices), held=held or {}, in_use=in_use, **changes)
     return group.arrange(stock)
 
 
@@ -81,7 +81,7 @@ def test_a_device_with_slices_is_no_member():
 
 
 def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
-    arranged = arrange(spec(make_composite("duo", "a", "b")), DEVICES, given={"a"})
+    arranged = arrange(spec(make_composite("duo", "a", "b")), DEVICES, in_use={"a"})
     assert arranged.problems == (
         "composite duo is not offered: device a was given to a claim by itself, which has to end first",
     )
@@ -125,7 +125,7 @@ def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
 def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(wanted, listed, given_alone):
     wanted = [make_composite(f"duo-{number}", *ids) for number, ids in enumerate(wanted)]
     devices = [device(name, enclosure="e1" if name < "d" else "e2") for name in sorted(listed)]
-    arranged = arrange(spec(*wanted), devices, given=given_alone)
+    arranged = arrange(spec(*wanted), devices, in_use=given_alone)
     members = [member for ids in arranged.members.values() for member in ids]
     assert len(members) == len(set(members))
     assert set(members) <= listed & arranged.withheld
@@ -382,19 +382,19 @@ PUBLISHED = members_by_name("g2", "g10")
             ["g10+g11"],
             id="a member is of another model now",
         ),
-        pytest.param(GPUS, {"given": {"g2"}}, ["g1+g10"], id="a member was given alone"),
+        pytest.param(GPUS, {"in_use": {"g2"}}, ["g1+g10"], id="a member was given alone"),
         pytest.param(
-            GPUS[:2], {"given": set(PUBLISHED)}, ["g2+g10"], id="a claim has it and a member is gone"
+            GPUS[:2], {"in_use": set(PUBLISHED)}, ["g2+g10"], id="a claim has it and a member is gone"
         ),
         pytest.param(
             GPUS,
-            {"given": {*PUBLISHED, "g2"}},
+            {"in_use": {*PUBLISHED, "g2"}},
             ["g1+g10"],
             id="a claim has it and another one a member alone",
         ),
         pytest.param(
             GPUS,
-            {"held": members_by_name("g1", "g2"), "given": {"g1", "g2", *members_by_name("g1", "g2")}},
+            {"held": members_by_name("g1", "g2"), "in_use": {"g1", "g2", *members_by_name("g1", "g2")}},
             ["g1+g2", "g10+g11"],
             id="a member is held by another one",
         ),
@@ -419,8 +419,8 @@ def test_a_published_composite_keeps_its_devices_while_all_may_stay(devices, cir
 def test_a_published_composite_goes_with_its_rule_unless_a_claim_has_it(rules):
     (name,) = PUBLISHED
     assert name not in by_rule(GPUS[1:], *rules, published=PUBLISHED).members
-    assert by_rule(GPUS, *rules, published=PUBLISHED, given={name}).members[name] == ("g2", "g10")
-    assert arrange(spec(), GPUS, published=PUBLISHED, given={name}).members == PUBLISHED
+    assert by_rule(GPUS, *rules, published=PUBLISHED, in_use={name}).members[name] == ("g2", "g10")
+    assert arrange(spec(), GPUS, published=PUBLISHED, in_use={name}).members == PUBLISHED
 
 
 def test_what_is_published_under_a_name_that_is_not_derived_from_it_is_no_composite():
@@ -509,7 +509,7 @@ def test_composites_stay_the_same_whichever_devices_come_and_go(rules, steps):
         held = {name: before[name] for number, name in enumerate(sorted(before)) if number in taken}
         in_held = {member for members in held.values() for member in members}
         alone = free - in_held
-        circumstances = {"held": held, "published": before, "given": {*held, *in_held, *alone}}
+        circumstances = {"held": held, "published": before, "in_use": {*held, *in_held, *alone}}
         arranged = by_rule(devices, *rules, **circumstances)
 
         members = [member for own in arranged.members.values() for member in own]

@@ -46,7 +46,7 @@ def test_a_device_is_in_one_offer_at_most_and_none_that_is_withheld_is_offered(l
     stock = Stock(
         spec=fabrics.FabricSpec(adapter="a", endpoint="e", composites=named),
         devices=listed,
-        given=given_,
+        in_use=given_,
         kept_whole=whole,
         made=dict.fromkeys(NAMES, 0),
     )

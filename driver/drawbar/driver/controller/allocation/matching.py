@@ -131,7 +131,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 Judge = Callable[[Device, str], bool]
 """Whether a device meets a CEL expression."""
 
-Given = tuple[tuple[names.DeviceKey, ...], ...]
+DevicesByRequest = tuple[tuple[names.DeviceKey, ...], ...]
 """The devices of each request, in the requests' order."""
 
 
@@ -260,7 +260,7 @@ class Search:
             )
             self._kinds.setdefault(kind, []).append(key)
 
-    def match_on(self, node: str) -> Given | None:
+    def match_on(self, node: str) -> DevicesByRequest | None:
         """Return the devices for each request on that node, or None if the node cannot have them all."""
         if self.hopeless:
             return None
@@ -277,11 +277,11 @@ class Search:
         taken = self._results[alike]
         if taken is None:
             return None
-        given: list[list[names.DeviceKey]] = [[] for _ in self._requests]
+        matched: list[list[names.DeviceKey]] = [[] for _ in self._requests]
         for kind, indices in taken.items():
             for key, index in zip(kinds[kind], indices, strict=False):
-                given[index].append(key)
-        return tuple(tuple(keys) for keys in given)
+                matched[index].append(key)
+        return tuple(tuple(keys) for keys in matched)
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ class Delays:
 
     def look_at_allocations(self) -> None:
         """Emit the fabric devices that claims have without binding conditions."""
-        cluster, given = self.context.cluster, []
+        cluster, allocations = self.context.cluster, []
         for served in cluster.sessions:
             for device in tuple(cluster.unattached.pools(served.name)):
                 # A node's own pool may have the name of a Fabric.
@@ -127,12 +127,12 @@ class Delays:
                     continue
                 key = names.DeviceKey(fabric=served.name, device=device)
                 for claim in cluster.unattached.find_claims(key):
-                    given.append(_allocation(key, claim))
+                    allocations.append(_allocation(key, claim))
                     if self._never.is_new(key, claim):
                         self._emit(
                             claim, key, NO_CONDITIONS, reason=reasons.DEVICE_NEVER_ATTACHED, warning=True
                         )
-        self._never.retain(given)
+        self._never.retain(allocations)
 
     def _emit(
         self,

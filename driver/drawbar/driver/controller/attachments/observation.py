@@ -33,10 +33,10 @@ class _Demands(msgspec.Struct, frozen=True, kw_only=True):
 
         A claim with a failure in its status waits no longer; it counts only while there is no other.
         """
-        given = self.context.cluster.allocated.find_claims(self.realisation.offer)
+        all_claims = self.context.cluster.allocated.find_claims(self.realisation.offer)
         spec = self.attachment.spec if self.attachment else None
-        mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
-        demands = (demand for claim in (*mine, *given) if (demand := self._demand_of(claim)) is not None)
+        mine = [claim for claim in all_claims if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
+        demands = (demand for claim in (*mine, *all_claims) if (demand := self._demand_of(claim)) is not None)
         first = next(demands, None)
         if first is not None:
             if mine or not first.failure_reported:
@@ -52,13 +52,13 @@ class _Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_competing(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
         """Return the demands of other claims for the device; an intentionally shared device has share ids and no competitors."""
-        given = self.context.cluster.allocated.find_claims(self.realisation.offer)
-        if demand is None or len(given) < 2:
+        all_claims = self.context.cluster.allocated.find_claims(self.realisation.offer)
+        if demand is None or len(all_claims) < 2:
             return ()
         driver = self.context.cluster.driver
         competing = (
             self._demand_of(claim)
-            for claim in given
+            for claim in all_claims
             if claim.metadata.uid != demand.claim.uid
             and claim_index.devices(claim, driver)[self.realisation.offer].share_id is None
         )
@@ -84,11 +84,11 @@ class _Demands(msgspec.Struct, frozen=True, kw_only=True):
 
     def _judge_interleaving(self, demand: claim_index.Demand) -> claim_index.Demand:
         """Return a demand for interleaved memory, with the reason if it is impossible."""
-        given = demand.share.device if demand.share is not None else self.realisation.offer.device
+        allocated = demand.share.device if demand.share is not None else self.realisation.offer.device
         parts = self.realisation.parts
-        members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
+        members = (allocated,) if len(parts) == 1 else tuple(part.device for part in parts)
         devices = {name: self._find_listed(name) for name in members}
-        problem = group.find_problem(given, devices)
+        problem = group.find_problem(allocated, devices)
         if demand.failure is not None or problem is None:
             return demand
         failure = attachments.Failure(
@@ -348,8 +348,8 @@ class _Observation:
         A failed claim gets no attachment any more.
         """
         share, driver = self._share_of_slice, self._cluster.driver
-        given = self._cluster.allocated.find_claims(share) if share is not None else ()
-        return not all(claim_index.has_failed(claim, driver) for claim in given)
+        share_claims = self._cluster.allocated.find_claims(share) if share is not None else ()
+        return not all(claim_index.has_failed(claim, driver) for claim in share_claims)
 
     def _find_orphan_time(self) -> datetime.datetime | None:
         orphans, device = self._context.orphans, self.device

@@ -327,21 +327,21 @@ def _claim(
     now: datetime.datetime,
     contents: Contents | None,
 ) -> dict[str, Any] | None:
-    given = {
+    keys = {
         key: bindings.Key.from_result(result) for key, result in claim_index.devices(claim, driver).items()
     }
     return bindings.build_apply(
         claim,
         driver,
         own=bindings.CONTROLLER_CONDITIONS,
-        statements={given[key]: statement for key, statement in statements.items() if key in given},
+        statements={keys[key]: statement for key, statement in statements.items() if key in keys},
         data={
-            given[key]: {
+            keys[key]: {
                 "deviceID": device.id,
                 **({"serialNumber": device.serial} if device.serial else {}),
             }
             for key, device in (contents or {}).items()
-            if key in given
+            if key in keys
         },
         now=meta.timestamp(now),
     )

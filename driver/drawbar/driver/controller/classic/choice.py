@@ -23,7 +23,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     requests: tuple[tuple[str, matching.Request], ...]
-    suitable: Mapping[str, matching.Given]
+    suitable: Mapping[str, matching.DevicesByRequest]
 
     def share(self, claim: str, node: str) -> Share:
         """Return the devices of one claim on a node."""
@@ -51,7 +51,7 @@ def choose(
         nodes = () if search.hopeless else candidates()
         return Choice(
             requests=asked,
-            suitable={node: given for node in nodes if (given := search.match_on(node)) is not None},
+            suitable={node: devices for node in nodes if (devices := search.match_on(node)) is not None},
         )
 
     everything = [(waiting.claim.uid, request) for waiting in once for request in waiting.requests.requests]

@@ -232,8 +232,8 @@ class ClaimWatch:
         if allocation is None or allocation.handle is None or allocation.driver != self._driver:
             return set()
         return {
-            names.DeviceKey(fabric=given_device.fabric, device=given_device.device)
-            for given_device in allocation.handle.devices
+            names.DeviceKey(fabric=device.fabric, device=device.device)
+            for device in allocation.handle.devices
         }
 
     def _context_changed(self, version: classic.Version, old: Any, new: Any) -> None:

@@ -222,11 +222,9 @@ class _Subject:
         await self._patch(claim, status=status)
         for device in handle.devices:
             self._context.latency.note_allocation(names.DeviceKey(fabric=device.fabric, device=device.device))
-        given = ", ".join(
-            f"{given_device.device} of fabric {given_device.fabric}" for given_device in handle.devices
-        )
+        allocated = ", ".join(f"{device.device} of fabric {device.fabric}" for device in handle.devices)
         where = f" on node {handle.node}" if handle.node else ""
-        message = f"{given or 'no device, for none is left'}{where}"
+        message = f"{allocated or 'no device, for none is left'}{where}"
         self._report(claim, reasons.ALLOCATED, message, pod=step.pod)
         log.info("claim allocated", extra=_extras(claim) | {"node": handle.node})
 

@@ -196,12 +196,12 @@ class _Round:
                 self._allocate(requester, waiting, handle)
         elif attempt.missing:
             missing = attempt.find_missing_requests(waiting.requests)
-            given = matching.Search(self._stock, missing).match_on(attempt.node)
-            if given is None or sum(map(len, given)) != attempt.missing:
+            matched = matching.Search(self._stock, missing).match_on(attempt.node)
+            if matched is None or sum(map(len, matched)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
                 self._break_off(attempt, reasons.NO_DEVICE_LEFT, message)
                 return
-            share = tuple((request.name, keys) for request, keys in zip(missing, given, strict=True))
+            share = tuple((request.name, keys) for request, keys in zip(missing, matched, strict=True))
             devices = len(attempt.held) + attempt.missing
             self._attach(waiting.claim, share, attempt.node, attempt.began, devices)
 
@@ -256,8 +256,8 @@ class _Round:
             self._past.end_turn(requester.uid)
             self._begin(requester, once, target, choice)
         elif choice.suitable:
-            given = next(iter(choice.suitable.values()))
-            self._stock.keep(tuple(key for keys in given for key in keys))
+            devices = next(iter(choice.suitable.values()))
+            self._stock.keep(tuple(key for keys in devices for key in keys))
             self._past.begin_turn(requester.uid)
         else:
             self._past.end_turn(requester.uid)
@@ -286,7 +286,7 @@ class _Round:
         large = [waiting for waiting in once if waiting.requests.devices > SURELY_FIT]
         refused: dict[str, str] = {}
         suitable = {}
-        for node, given in choice.suitable.items():
+        for node, devices in choice.suitable.items():
             problems = {
                 waiting.claim.uid: claim_state.too_large(
                     expect_handle(choice, waiting, node, self._stock, self._began)
@@ -296,7 +296,7 @@ class _Round:
             if any(problems.values()):
                 refused |= {uid: problem for uid, problem in problems.items() if problem}
             else:
-                suitable[node] = given
+                suitable[node] = devices
         for waiting in once:
             if suitable:
                 self._past.complaints.pop(waiting.claim.uid, None)

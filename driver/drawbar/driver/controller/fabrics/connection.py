@@ -165,25 +165,25 @@ class ManagerConnection:
         following = self._vault.follow(reference.name, recipient)
         async with asyncio.TaskGroup() as tasks, aclosing(following) as followed:
             serving: asyncio.Task[None] | None = None
-            async for given in followed:
+            async for outcome in followed:
                 if serving is not None:
                     serving.cancel()
                     await asyncio.wait({serving})
                     serving = None
-                if isinstance(given, credentials.Unusable):
-                    self.set_state(connected=False, reason=given.reason, message=given.message)
+                if isinstance(outcome, credentials.Unusable):
+                    self.set_state(connected=False, reason=outcome.reason, message=outcome.message)
                 else:
-                    log.info("credentials read", extra={"fabric": self._name, "parts": given.present_parts})
-                    serving = tasks.create_task(self._serve(given), name=f"fabric-{self._name}-serving")
+                    log.info("credentials read", extra={"fabric": self._name, "parts": outcome.present_parts})
+                    serving = tasks.create_task(self._serve(outcome), name=f"fabric-{self._name}-serving")
 
-    async def _serve(self, given: contract.Credentials) -> None:
+    async def _serve(self, adapter_credentials: contract.Credentials) -> None:
         """Connect, list and watch with these credentials until cancelled; end if the configuration is wrong."""
         config = contract.AdapterConfig(
             name=self._name,
             endpoint=self.spec.endpoint,
             parameters=self.spec.parameters,
             timeout_seconds=self.spec.timeout_seconds,
-            credentials=given,
+            credentials=adapter_credentials,
             tls=contract.Tls(verify=self.spec.tls.verify, server_name=self.spec.tls.server_name),
             limits=self._limits,
             networks=self._networks,
@@ -193,10 +193,14 @@ class ManagerConnection:
             adapter_class.validate(config)
         except errors.InvalidConfiguration as error:
             # Only a change of the object, or of the Secret, can help, and that begins another session or connection.
-            self.set_state(connected=False, reason=_reason(error), message=given.redact(error.message))
+            self.set_state(
+                connected=False, reason=_reason(error), message=adapter_credentials.redact(error.message)
+            )
             return
         except Exception as error:  # noqa: BLE001 -- foreign code; only another version of it can help
-            failure = redacting_adapter.defect(error, given, fabric=self._name, name=self.spec.adapter)
+            failure = redacting_adapter.defect(
+                error, adapter_credentials, fabric=self._name, name=self.spec.adapter
+            )
             self.set_state(connected=False, reason=_reason(failure), message=failure.message)
             return
         down = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)

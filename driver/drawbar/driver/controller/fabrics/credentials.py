@@ -52,7 +52,7 @@ class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-Given = contract.Credentials | Unusable
+Outcome = contract.Credentials | Unusable
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,26 +105,26 @@ class Vault:
         self._namespace = namespace
         self._role = role
 
-    async def follow(self, name: str, recipient: Recipient) -> AsyncGenerator[Given, None]:
+    async def follow(self, name: str, recipient: Recipient) -> AsyncGenerator[Outcome, None]:
         """Yield the Secret's credentials for the recipient, and again whenever they change.
 
         If the Secret can no longer be read, its last credentials stay in force. If it is deleted, or no longer gives
         any, they end. Nothing is raised.
         """
-        last: Given | None = None
+        last: Outcome | None = None
         pauses, loop = backoff.Backoff(), asyncio.get_running_loop()
         while True:
             began, pause = loop.time(), 0.0
             try:
                 async for secret in self._versions(name):
-                    given = (
+                    outcome = (
                         secret
                         if isinstance(secret, Unusable)
                         else choose(name, self._namespace, secret, recipient)
                     )
-                    if given != last:
-                        last = given
-                        yield given
+                    if outcome != last:
+                        last = outcome
+                        yield outcome
             except errors.KubeError as error:
                 pause = error.retry_after_seconds if isinstance(error, errors.Throttled) else 0.0
                 failed = self._unread(name, error)
@@ -167,7 +167,7 @@ class Vault:
         return Unusable(reason=reasons.CREDENTIALS_UNREAD, message=f"{where} cannot be read: {error}")
 
 
-def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Recipient) -> Given:
+def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Recipient) -> Outcome:
     """Return the Secret's credentials for a recipient, or the reason why there are none."""
     where = f"Secret {namespace}/{name}"
     if secret is None:
@@ -177,7 +177,7 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
         message = f"{where} has no credentials; give it some of {', '.join(KEYS)}"
         return Unusable(reason=reasons.CREDENTIALS_MISSING, message=message)
     for_recipients = {key: value for key, value in secret.data.items() if key in RECIPIENT_KEYS}
-    given, problems = parse(
+    parsed, problems = parse(
         {key: value for key, value in secret.data.items() if key not in RECIPIENT_KEYS},
         accepted=(*KEYS, *RECIPIENT_KEYS),
     )
@@ -185,7 +185,7 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
     if problems or wrong:
         message = f"{where}: {'; '.join((*problems, *wrong))}"
         return Unusable(reason=reasons.CREDENTIALS_INVALID, message=message)
-    return refuse(name, namespace, grant, recipient) or given
+    return refuse(name, namespace, grant, recipient) or parsed
 
 
 def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unusable | None:
@@ -257,8 +257,8 @@ def parse(
         if not text:
             problems.append(f"{key} is empty; give it a value, or leave it out")
         values[KEYS[key]] = text
-    given = contract.Credentials(**values)
-    return given, (*problems, *(() if problems else tls.problems(given)))
+    parsed = contract.Credentials(**values)
+    return parsed, (*problems, *(() if problems else tls.problems(parsed)))
 
 
 def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:

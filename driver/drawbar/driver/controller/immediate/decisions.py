@@ -95,9 +95,9 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
         for ways in itertools.islice(combinations, COMBINATIONS_MAX):
             search = matching.Search(stock, _requests(ways, observed.classes))
             for node in observed.nodes:
-                given = search.match_on(node)
-                if given is not None:
-                    return _allocate(observed, ways, given, node, now)
+                matched = search.match_on(node)
+                if matched is not None:
+                    return _allocate(observed, ways, matched, node, now)
     return Wait(reason=reasons.NO_RESERVED_DEVICE, message=_why_not(observed))
 
 
@@ -170,7 +170,7 @@ def _requests(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[
 
 
 def _allocate(
-    observed: OpenClaim, ways: _Ways, given: matching.Given, node: str, now: datetime.datetime
+    observed: OpenClaim, ways: _Ways, matched: matching.DevicesByRequest, node: str, now: datetime.datetime
 ) -> Allocate | Wait:
     results = tuple(
         claims.AllocationResult(
@@ -181,7 +181,7 @@ def _allocate(
             binding_conditions=bindings.binding_conditions(observed.driver),
             binding_failure_conditions=bindings.failure_conditions(observed.driver),
         )
-        for (name, _), keys in zip(ways, given, strict=True)
+        for (name, _), keys in zip(ways, matched, strict=True)
         for key in keys
     )
     allocation = claims.Allocation(
@@ -192,7 +192,7 @@ def _allocate(
     _, failure = configurations.try_by_device(allocation, observed.driver)
     if failure is not None:
         return Wait(reason=failure.reason, message=f"the claim is not allocated at once: {failure.message}")
-    return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
+    return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in matched for key in keys))
 
 
 def _configuration(observed: OpenClaim, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:

@@ -114,7 +114,7 @@ def arrange(stock: Stock) -> Arrangement:
         return Arrangement()
     room = _Room(stock)
     for name, members in stock.published.items():
-        if name in room.given and name not in room.members and not room.is_taken(members):
+        if name in room.in_use and name not in room.members and not room.is_taken(members):
             room.add(name, members)
     for composite in named:
         room.add_named(composite)
@@ -133,13 +133,13 @@ class _Room:
 
     def __init__(self, stock: Stock) -> None:
         self.maintenance, self.listed = stock.maintenance, stock.by_name
-        self.given, self.missing = stock.given, stock.missing
+        self.in_use, self.missing = stock.in_use, stock.missing
         self.members = dict(stock.held)
         self.unlisted: dict[str, _Members] = {}
         self.problems: list[str] = []
         self.owners = {device: name for name, members in self.members.items() for device in members}
         self.withheld = set(self.owners)
-        self.alone = set(self.given) - self.owners.keys()
+        self.alone = set(self.in_use) - self.owners.keys()
         self.carved = {names.label(device_id) for device_id in contract.find_carved(self.listed.values())}
 
     def arrangement(self) -> Arrangement:
@@ -151,7 +151,7 @@ class _Room:
         )
 
     def is_taken(self, members: Iterable[str]) -> bool:
-        """Return whether a device is a member of a composite, or was given separately."""
+        """Return whether a device is a member of a composite, or is in use separately."""
         return any(member in self.owners or member in self.alone for member in members)
 
     def add(self, name: str, members: _Members) -> None:
@@ -386,13 +386,13 @@ WAYS = (2, 3, 4, 6, 8, 12, 16)
 """The possible numbers of devices for interleaved memory (CXL 3.1, 8.2.4.20.7)."""
 
 
-def find_problem(given: str, members: Mapping[str, contract.Device | None]) -> str | None:
+def find_problem(allocated: str, members: Mapping[str, contract.Device | None]) -> str | None:
     """Return why the memory of a claim's devices cannot be interleaved, in a sentence, or None if it may be.
 
     Devices other than memory ignore the demand, like any other that does not concern them.
 
     Args:
-        given: the DRA name of the composite, or of the device.
+        allocated: the DRA name of the composite, or of the device.
         members: by name, the composite's devices, or the single device; unlisted ones are judged once they are listed.
     """
     listed = {name: device for name, device in members.items() if device is not None}
@@ -403,15 +403,15 @@ def find_problem(given: str, members: Mapping[str, contract.Device | None]) -> s
         return None
     if len(members) < group.LEAST_MEMBERS:
         return (
-            f"memory.interleave is for a composite of CXL memory devices, and {given} is a device by itself: leave it out, or "
+            f"memory.interleave is for a composite of CXL memory devices, and {allocated} is a device by itself: leave it out, or "
             f"claim a composite (spec.composites of its Fabric)"
         )
     if strangers:
-        return f"memory.interleave is for CXL memory, and {strangers[0]}, a member of composite {given}, is none: leave it out"
+        return f"memory.interleave is for CXL memory, and {strangers[0]}, a member of composite {allocated}, is none: leave it out"
     if len(members) not in WAYS:
         *fewer, most = WAYS
         return (
-            f"memory.interleave takes {', '.join(map(str, fewer))} or {most} devices, and composite {given} has {len(members)}: "
+            f"memory.interleave takes {', '.join(map(str, fewer))} or {most} devices, and composite {allocated} has {len(members)}: "
             f"leave it out, or change spec.composites of its Fabric"
         )
     sizes = {name: device.memory_bytes for name, device in listed.items() if device.memory_bytes}
@@ -420,7 +420,7 @@ def find_problem(given: str, members: Mapping[str, contract.Device | None]) -> s
             pair for pair in itertools.pairwise(sizes.items()) if pair[0][1] != pair[1][1]
         )
         return (
-            f"memory.interleave needs members of one size, and of composite {given} {first} has {its} bytes and {other} "
+            f"memory.interleave needs members of one size, and of composite {allocated} {first} has {its} bytes and {other} "
             f"{differs}: leave it out, or change spec.composites of its Fabric"
         )
     return None

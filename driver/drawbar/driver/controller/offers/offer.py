@@ -110,7 +110,7 @@ class Stock:
         spec: the Fabric's spec; None for a Fabric in deletion.
         devices: the fabric's listed devices.
         held: by the name of a composite with DeviceAttachments, the names of its parts.
-        given: the names of devices with a claim, or attached for one.
+        in_use: the names of devices with a claim, or attached for one.
         published: by the name of a published composite, the names of its parts.
         missing: the names of unlisted devices that keep their earlier state.
         chooses: whether the fabric chooses the device itself.
@@ -122,7 +122,7 @@ class Stock:
     spec: fabrics.FabricSpec | None
     devices: tuple[contract.Device, ...]
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    given: Collection[str] = frozenset()
+    in_use: Collection[str] = frozenset()
     published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     missing: Collection[str] = frozenset()
     chooses: bool = False

@@ -217,7 +217,7 @@ def _arrange(observed: FabricState, kept_whole: Collection[str]) -> Arrangement:
             spec=None if observed.facts.fabric.deleting else observed.facts.fabric.spec,
             devices=observed.devices or (),
             held=observed.composites,
-            given=observed.attached_by_us.keys() | observed.facts.claimed.keys(),
+            in_use=observed.attached_by_us.keys() | observed.facts.claimed.keys(),
             published=group.find_published_members(observed.published),
             missing=observed.facts.missing,
             chooses=observed.facts.chooses,
@@ -247,7 +247,7 @@ def _homes(observed: FabricState, arranged: Arrangement, kept: frozenset[str]) -
         held=observed.attached_by_us,
         unlisted=kept,
         claimed=observed.facts.claimed,
-        given=observed.given,
+        claim_pools=observed.claim_pools,
         refusing=reach.refusing_hosts(observed.facts.refused, arranged.members),
         pools_max=observed.policy.limits.slices,
     )

@@ -172,7 +172,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         held: the names of devices that stay in their pool.
         unlisted: the names of unlisted devices that stay published and keep their room.
         claimed: by device name, the pool in a claim's allocation.
-        given: by device name, the pool that a claim was given it out of; a published pool goes first.
+        claim_pools: by device name, the pool in the attachment of its claim; a published pool goes first.
         refusing: by device name, the hosts that the manager refused it to.
         pools_max: the limit of pools; pools for refused devices leave room to others.
     """
@@ -181,7 +181,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     held: Collection[str] = ()
     unlisted: Collection[str] = ()
     claimed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    claim_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     refusing: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     pools_max: int = 0
 
@@ -213,10 +213,10 @@ def homes(
             if wanted is not None and stays and not returns:
                 places[device.name] = pool
                 filled[pool] += 1
-    given = {**rules.given, **rules.claimed}
-    for name in sorted(given.keys() & (first.keys() - places.keys())):
-        places[name] = given[name]
-        filled[given[name]] += 1
+    claim_pools = {**rules.claim_pools, **rules.claimed}
+    for name in sorted(claim_pools.keys() & (first.keys() - places.keys())):
+        places[name] = claim_pools[name]
+        filled[claim_pools[name]] += 1
     return pool_writes.place(places, first, filled)
 
 

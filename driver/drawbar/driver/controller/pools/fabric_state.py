@@ -66,7 +66,7 @@ class FabricState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attached_by_us: the node of each attached device, by all names that its attachment covers.
         composites: by name, the members of the composites with attachments; their names are in `attached_by_us` too.
-        given: by device name, the pool that it was given out of, from its attachment.
+        claim_pools: by device name, the pool that its claim names, from its attachment.
         reported: by device name, the causes in its attachment's report.
         date: the time of day, for new taints.
         failed_since: by device name, the time when this process first saw its failure's taint, on the steady clock.
@@ -80,7 +80,7 @@ class FabricState(msgspec.Struct, frozen=True, kw_only=True):
     date: datetime.datetime
     attached_by_us: Mapping[str, str] = msgspec.field(default_factory=dict)
     composites: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    given: Mapping[str, str] = msgspec.field(default_factory=dict)
+    claim_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     reported: Mapping[str, tuple[causes.Cause, ...]] = msgspec.field(default_factory=dict)
     failed_since: Mapping[str, datetime.datetime] = msgspec.field(default_factory=dict)
     published: tuple[slices.ResourceSlice, ...] = ()
@@ -173,7 +173,7 @@ def observe(
             for name in (attachment.spec.device, attachment.spec.allocated)
         },
         composites=group.find_held_members(ours),
-        given=find_claim_pools(by_device.values()),
+        claim_pools=find_claim_pools(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
         published=published,
         kept=kept,

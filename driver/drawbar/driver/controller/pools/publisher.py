@@ -298,8 +298,8 @@ class Publisher:
             for attachment in self._sources.placed.in_fabric(fabric)
             if not attachment.held_by_hand
         }
-        given, members = self._sources.allocated.pools(fabric).keys(), self.composites(fabric)
-        return {*attached, *given, *(member for name in given for member in members.get(name, ()))}
+        allocated, members = self._sources.allocated.pools(fabric).keys(), self.composites(fabric)
+        return {*attached, *allocated, *(member for name in allocated for member in members.get(name, ()))}
 
     def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
         """Return, by name, the members of the fabric's published composites."""
