@@ -96,7 +96,7 @@ def test_another_attachment_of_the_name_counts_anew():
     index.change(None, make_deleting_attachment("a"), NOW)
     index.change(make_deleting_attachment("a"), make_deleting_attachment("a", uid="v"), time_after(60))
     assert index.overdue("f", time_after(60)) == frozenset()
-    assert index.find_hold_start("a") == time_after(60)
+    assert index.find_claim_time("a") == time_after(60)
 
 
 def test_a_device_awaits_its_node_while_it_is_attached_and_neither_visible_nor_going():

@@ -104,11 +104,11 @@ def test_bad_news_shows_at_once_good_news_in_bounded_time_and_neither_too_often(
         is_shown = look(damper, good, now)
         good_since = None if not good else now if good_since is None else good_since
         assert good or not is_shown
-        if good and now - good_since >= damping.HOLD_MAX_SECONDS:
+        if good and now - good_since >= damping.HOLD_DOWN_MAX_SECONDS:
             assert is_shown
         if is_shown and not was_shown:
             shown.append(now)
         was_shown = is_shown
     for number, moment in enumerate(shown):
         lately = [it for it in shown[: number + 1] if moment - it < damping.CALM_SECONDS]
-        assert len(lately) <= damping.FREE_DROPS + 1 + damping.CALM_SECONDS / damping.HOLD_FIRST_SECONDS
+        assert len(lately) <= damping.FREE_DROPS + 1 + damping.CALM_SECONDS / damping.HOLD_DOWN_FIRST_SECONDS

@@ -58,7 +58,7 @@ class Index:
             self._idle.see(name, (uid, spec.idle_since) if spec.idle_since is not None else None, now)
             self._deleting.see(name, uid if new.deleting else None, now)
 
-    def find_hold_start(self, name: str) -> datetime.datetime | None:
+    def find_claim_time(self, name: str) -> datetime.datetime | None:
         """Return when the attachment was first seen to be for its claim, or None if it does not exist."""
         return self._held.since(name)
 

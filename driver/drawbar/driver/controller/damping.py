@@ -6,14 +6,14 @@ writes without end. So bad news shows at once, and good news only after it has l
 of flapping routes:
 
 - the first `FREE_DROPS` times the good state shows at once, for ordinary changes come in ones and twos;
-- after that it has to last for `HOLD_FIRST_SECONDS`, and for twice as long after each further drop, up to
-  `HOLD_MAX_SECONDS`;
+- after that it has to last for `HOLD_DOWN_FIRST_SECONDS`, and for twice as long after each further drop, up to
+  `HOLD_DOWN_MAX_SECONDS`;
 - each `CALM_SECONDS` that it is shown as good make up for one drop;
 - a drop that this cluster's own work explains, such as an attach that fills the last port, does not count.
 
-Invariants: a bad state is never shown as good. A lasting good state is shown as good after `HOLD_MAX_SECONDS` at the
-latest. Over any time, at most `FREE_DROPS` + 1 good news are shown, and one for each `HOLD_FIRST_SECONDS`, except those
-that own work explains.
+Invariants: a bad state is never shown as good. A lasting good state is shown as good after `HOLD_DOWN_MAX_SECONDS` at
+the latest. Over any time, at most `FREE_DROPS` + 1 good news are shown, and one for each `HOLD_DOWN_FIRST_SECONDS`,
+except those that own work explains.
 
 Source: RFC 2439, BGP Route Flap Damping, with counts in place of its figure of merit.
 """
@@ -24,9 +24,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 FREE_DROPS = 3
-HOLD_FIRST_SECONDS = 10.0
+HOLD_DOWN_FIRST_SECONDS = 10.0
 DOUBLINGS_MAX = 5
-HOLD_MAX_SECONDS = HOLD_FIRST_SECONDS * 2**DOUBLINGS_MAX
+HOLD_DOWN_MAX_SECONDS = HOLD_DOWN_FIRST_SECONDS * 2**DOUBLINGS_MAX
 CALM_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.1
 """The shortest time until the next look: a timer may fire a little early."""
@@ -52,17 +52,17 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     work: frozenset[str] = frozenset()
 
     @property
-    def hold_seconds(self) -> float:
+    def hold_down_seconds(self) -> float:
         """Return the seconds that it has to be good before it is shown so."""
         if self.drops <= FREE_DROPS:
             return 0.0
-        return HOLD_FIRST_SECONDS * 2.0 ** min(self.drops - FREE_DROPS - 1, DOUBLINGS_MAX)
+        return HOLD_DOWN_FIRST_SECONDS * 2.0 ** min(self.drops - FREE_DROPS - 1, DOUBLINGS_MAX)
 
     def due_seconds(self, now: float) -> float | None:
         """Return the seconds until it is shown as good, if it stays so, or None if it does not wait for that."""
         if self.shown or self.good_since is None:
             return None
-        return max(0.0, self.good_since + self.hold_seconds - now)
+        return max(0.0, self.good_since + self.hold_down_seconds - now)
 
 
 def observe(

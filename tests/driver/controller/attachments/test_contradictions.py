@@ -263,7 +263,7 @@ def test_a_manager_that_changes_its_mind_again_and_again_has_to_hold_for_longer(
         now += 13
     assert over[0] is None
     assert over[-1].is_over
-    assert over[-1].look_seconds == damping.HOLD_FIRST_SECONDS
+    assert over[-1].look_seconds == damping.HOLD_DOWN_FIRST_SECONDS
     known.forget(KEY)
     assert look(known, now, shown=None) is None
 

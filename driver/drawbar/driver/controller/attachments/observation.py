@@ -46,7 +46,7 @@ class _Demands(msgspec.Struct, frozen=True, kw_only=True):
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
         seen_at = (
-            self.context.cluster.placed.find_hold_start(self.key.attachment) or self.context.cluster.clock()
+            self.context.cluster.placed.find_claim_time(self.key.attachment) or self.context.cluster.clock()
         )
         return self.context.other_demand(self.key, self.attachment, host_of, seen_at)
 
@@ -250,7 +250,7 @@ class _Observation:
             misfit=self._misfit(),
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
-            listed_since=self._cluster.placed.find_hold_start(self._key.attachment),
+            listed_since=self._cluster.placed.find_claim_time(self._key.attachment),
             queue=self._describe_queue(demand),
             contradiction=self._contradiction(owner),
         )

@@ -64,7 +64,7 @@ def _next_steps(observed: PartState, now: datetime.datetime) -> Steps:
     if attachment.forced:
         return (actions.Delete(),)
     if attachment.held_by_hand:
-        return _hold(observed, attachment, now)
+        return _keep_by_hand(observed, attachment, now)
     if not _is_for(attachment, observed.demand):
         # An unreadable claim may still have the device.
         return () if observed.is_claim_unreadable else _change_hands(observed, attachment, now)
@@ -98,7 +98,9 @@ def _is_misdirected(attachment: attachments.DeviceAttachment, demand: claim_inde
     return not in_use and demand.host_id not in (None, attachment.spec.host_id)
 
 
-def _hold(observed: PartState, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
+def _keep_by_hand(
+    observed: PartState, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> Steps:
     """Return the steps that keep an operator's attachment by hand; a claim of its device fails."""
     if observed.demand is not None and not observed.demand.failure_reported:
         message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"

@@ -237,7 +237,7 @@ class Rounds:
             moment = context.cluster.absences.gone_at(attachment.spec.node_name, (attachment.spec.fabric,))
             if moment is not None:
                 gone_at[name] = moment
-            since = context.cluster.placed.find_hold_start(name)
+            since = context.cluster.placed.find_claim_time(name)
             if since is not None:
                 seen[name] = since
         return observation.Round(

@@ -81,12 +81,12 @@ def arrange(
         if device.model:
             alike.setdefault(_stem(device), []).append(device)
     common = {stem: _common_device(group) for stem, group in alike.items()}
-    waiting = [hold for hold in held.parts.values() if _awaits(hold, contents, memory)]
-    waited_for = {(hold.host_id, hold.model) for hold in waiting}
+    waiting = [part for part in held.parts.values() if _awaits(part, contents, memory)]
+    waited_for = {(part.host_id, part.model) for part in waiting}
     inside = set(contents.values())
     orphans: dict[str, str] = {}
     foreign: set[str] = set()
-    used = {hold.name for hold in held.parts.values()}
+    used = {part.name for part in held.parts.values()}
     former = {device_id: place for place, device_id in memory.orphans.items()}
     for device in sorted(devices.values(), key=lambda device: device.id):
         connection = device.connection
@@ -117,22 +117,22 @@ def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
     return can.select_by_model and not can.exact_device
 
 
-def remember_device(memory: Memory, hold: Holding, device_id: str) -> Memory:
+def remember_device(memory: Memory, part: Holding, device_id: str) -> Memory:
     """Return the memory with the device that an operation named; an earlier attachment loses it."""
     elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
-    return msgspec.structs.replace(memory, named=elsewhere | {hold.uid: device_id})
+    return msgspec.structs.replace(memory, named=elsewhere | {part.uid: device_id})
 
 
-def forget_device(memory: Memory, hold: Holding) -> Memory:
+def forget_device(memory: Memory, part: Holding) -> Memory:
     """Return the memory without the device of an operation that failed."""
     return msgspec.structs.replace(
-        memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid}
+        memory, named={uid: other for uid, other in memory.named.items() if uid != part.uid}
     )
 
 
 def adoptable(
     devices: Mapping[str, contract.Device],
-    hold: Holding,
+    part: Holding,
     arrangement: Arrangement,
     mark: str | None,
     *,
@@ -142,19 +142,19 @@ def adoptable(
 
     Args:
         devices: the listed devices by id.
-        hold: the place that needs a device.
+        part: the part that needs a device.
         arrangement: the arrangement of these devices.
         mark: our mark; None if the fabric keeps no marks.
         spoken_for: devices that operations of other requests name.
     """
-    if not _awaits(hold, arrangement.contents, arrangement.memory):
+    if not _awaits(part, arrangement.contents, arrangement.memory):
         return None
     kept = {*arrangement.contents.values(), *spoken_for}
     candidates = (
         device.id
         for device in devices.values()
         if device.connection is not None
-        and (device.connection.host_id, device.model) == (hold.host_id, hold.model)
+        and (device.connection.host_id, device.model) == (part.host_id, part.model)
         and device.connection.mark == mark
         and device.connection.request_id is None
         and device.id not in kept
@@ -194,15 +194,15 @@ def uid_of(request_id: str) -> str:
 
 def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
     """Return the memory of existing devices and attachments; a new attachment of an orphan's place gets the orphan."""
-    uids = {hold.uid for hold in held.parts.values()}
+    uids = {part.uid for part in held.parts.values()}
     kept = {uid: device_id for uid, device_id in memory.named.items() if uid in uids}
     connected = {device.id for device in devices.values() if device.connection is not None}
-    for hold in held.parts.values():
-        orphan = devices.get(memory.orphans.get(hold.name, ""))
-        if orphan is None or orphan.connection is None or hold.uid in kept or hold.device_id:
+    for part in held.parts.values():
+        orphan = devices.get(memory.orphans.get(part.name, ""))
+        if orphan is None or orphan.connection is None or part.uid in kept or part.device_id:
             continue
-        if orphan.connection.host_id == hold.host_id:
-            kept[hold.uid] = orphan.id
+        if orphan.connection.host_id == part.host_id:
+            kept[part.uid] = orphan.id
     return Memory(
         named=kept,
         orphans={place: device_id for place, device_id in memory.orphans.items() if device_id in connected},
@@ -212,26 +212,26 @@ def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memo
 
 def _find_contents(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
     """Return, by place, the device in it."""
-    by_uid = {hold.uid: hold for hold in held.parts.values()}
+    by_uid = {part.uid: part for part in held.parts.values()}
     shown = (
         (by_uid.get(uid_of(device.connection.request_id)), device.id)
         for device in devices.values()
         if device.connection is not None and device.connection.request_id
     )
-    answered = ((hold, memory.named.get(hold.uid, "")) for hold in held.parts.values())
-    recorded = ((hold, hold.device_id) for hold in held.parts.values())
+    answered = ((part, memory.named.get(part.uid, "")) for part in held.parts.values())
+    recorded = ((part, part.device_id) for part in held.parts.values())
     contents: dict[str, str] = {}
     inside: set[str] = set()
-    for hold, device_id in (*shown, *answered, *recorded):
-        if hold is not None and device_id and device_id not in inside and hold.name not in contents:
-            contents[hold.name] = device_id
+    for part, device_id in (*shown, *answered, *recorded):
+        if part is not None and device_id and device_id not in inside and part.name not in contents:
+            contents[part.name] = device_id
             inside.add(device_id)
     return contents
 
 
-def _awaits(hold: Holding, contents: Mapping[str, str], memory: Memory) -> bool:
+def _awaits(part: Holding, contents: Mapping[str, str], memory: Memory) -> bool:
     """Return whether no device has come yet."""
-    return hold.name not in contents and not hold.device_id and hold.uid not in memory.named
+    return part.name not in contents and not part.device_id and part.uid not in memory.named
 
 
 def _find_held_places(
@@ -242,7 +242,7 @@ def _find_held_places(
     common: Mapping[str, contract.Device],
 ) -> dict[str, contract.Device]:
     """Return the held places, without those whose device is not listed."""
-    models = {hold.name: hold.model for hold in held.parts.values()}
+    models = {part.name: part.model for part in held.parts.values()}
     models |= {place: devices[device_id].model for place, device_id in orphans.items()}
     of_model = {shared.model: shared for shared in common.values()}
     places = {}
@@ -272,8 +272,8 @@ def _count_free(
         is_well = device.health is not contract.Health.CRITICAL
         if device.connection is None and device.id not in inside and device.model and is_well:
             free[_stem(device)] = free.get(_stem(device), 0) + 1
-    for hold in waiting:
-        free[_stem_of(hold.name)] = free.get(_stem_of(hold.name), 0) - 1
+    for part in waiting:
+        free[_stem_of(part.name)] = free.get(_stem_of(part.name), 0) - 1
     return free
 
 

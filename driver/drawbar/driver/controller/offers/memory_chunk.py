@@ -74,19 +74,19 @@ def arrange(
         if name is not None:
             by_share[name] = made
     shown, contents, seen = {}, {}, set()
-    for hold in held:
-        if hold.share is None:
+    for part in held:
+        if part.share is None:
             continue
         # If a fabric keeps no requests, only the record tells.
-        slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
-        origin = origins.get(hold.share.device_id)
+        slice_ = by_share.get(part.name) or by_id.get(part.device_id)
+        origin = origins.get(part.share.device_id)
         if slice_ is not None:
-            contents[hold.name] = slice_
-            shown[hold.name] = as_share(slice_, hold.name)
-        elif hold.name not in carved and not hold.device_id and origin is not None:
-            shown[hold.name] = unmade(hold.name, hold.share.memory_bytes, origin)
-        if slice_ is not None or hold.name in carved:
-            seen.add(hold.name)
+            contents[part.name] = slice_
+            shown[part.name] = as_share(slice_, part.name)
+        elif part.name not in carved and not part.device_id and origin is not None:
+            shown[part.name] = unmade(part.name, part.share.memory_bytes, origin)
+        if slice_ is not None or part.name in carved:
+            seen.add(part.name)
     return Arrangement(shown=shown, contents=contents, carved=frozenset(seen))
 
 

@@ -124,7 +124,7 @@ class _Held:
         attachment: the attachment at that time.
         identity: the identity of its device.
         inventory: the inventory.
-        place: the card at the recorded address in this inventory; None without one.
+        recorded_card: the card at the recorded address in this inventory; None without one.
         card: the fingerprint of the attachment's card; empty without one.
         waiting: the attachment as one without a recognised card; None with one, or before the attach of such a device.
     """
@@ -132,7 +132,7 @@ class _Held:
     attachment: attachments.DeviceAttachment
     identity: attachments.Identity
     inventory: index.Inventory
-    place: model.Card | None
+    recorded_card: model.Card | None
     card: str
     waiting: matching.Waiting | None
 
@@ -269,7 +269,7 @@ class Context:
     def _neighbours(self, attachment: attachments.DeviceAttachment) -> matching.Neighbours:
         """Return the other attachments of this node that still have a card or wait for one."""
         name = attachment.metadata.name
-        listed = [self._hold(each) for each in self.attached() if each.metadata.name != name]
+        listed = [self._find_neighbour(each) for each in self.attached() if each.metadata.name != name]
         rest = [held for held in listed if held is not None]
         return matching.Neighbours(
             identities=tuple(held.identity for held in rest),
@@ -284,7 +284,7 @@ class Context:
             return ""
         return node.recognised_by.fingerprint
 
-    def _hold(self, attachment: attachments.DeviceAttachment) -> _Held | None:
+    def _find_neighbour(self, attachment: attachments.DeviceAttachment) -> _Held | None:
         """Return the attachment as a neighbour, or None after its release.
 
         The value is cached until the attachment or the card at its recorded address changes: every attachment asks for
@@ -295,7 +295,7 @@ class Context:
         if held is not None and held.attachment is attachment:
             if held.inventory is inventory:
                 return held
-            if held.place is self._find_recorded_card(inventory, attachment):
+            if held.recorded_card is self._find_recorded_card(inventory, attachment):
                 held.inventory = inventory
                 return held
         if attachment.holds(attachments.RELEASED):
@@ -309,7 +309,7 @@ class Context:
             attachment=attachment,
             identity=identity,
             inventory=inventory,
-            place=self._find_recorded_card(inventory, attachment),
+            recorded_card=self._find_recorded_card(inventory, attachment),
             card=matching.find_held_card(
                 inventory, identity, attachment.status.node if is_recognised else None
             ),
