@@ -18,7 +18,7 @@ class Listener:
     def ignore(self, *_):
         """Ignore the call."""
 
-    device_changed = hosts_changed = operation_changed = turn_came = ignore
+    device_changed = hosts_changed = operation_changed = operation_admitted = ignore
     troubles_changed = connection_changed = ignore
 
 

@@ -125,7 +125,7 @@ class Process:
     def __init__(self) -> None:
         self._child: asyncio.subprocess.Process | None = None
         # One question at a time, so that a kill concerns the expression at fault.
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._idle: asyncio.TimerHandle | None = None
         # The end of each refusal on the loop's clock, by digest.
         self._refused: OrderedDict[bytes, float] = OrderedDict()
@@ -166,7 +166,7 @@ class Process:
 
     async def aclose(self) -> None:
         """End the process."""
-        async with self._turn:
+        async with self._lock:
             await self._end()
 
     def _refuse(self, digest: bytes, seconds: float) -> Outcome:
@@ -176,7 +176,7 @@ class Process:
         return Outcome(fault=TOO_EXPENSIVE, again_seconds=REFUSED_SECONDS, seconds=seconds)
 
     async def _ask(self, expression: str, driver: str, devices: tuple[slices.Device, ...]) -> Outcome:
-        async with self._turn:
+        async with self._lock:
             if self._idle is not None:
                 self._idle.cancel()
             if self._child is not None and self._child.returncode is not None:

@@ -61,7 +61,7 @@ class FabricObserver(msgspec.Struct, frozen=True, kw_only=True):
             session.inventory.learn(operation.device)
         self.changes.tell(change_kinds.OperationChange(devices=(key,)))
 
-    def turn_came(self, key: names.DeviceKey) -> None:
+    def operation_admitted(self, key: names.DeviceKey) -> None:
         """Have the operation made, since the fabric can take it now."""
         self.changes.tell(change_kinds.OperationChange(devices=(key,)))
 

@@ -57,7 +57,7 @@ class Judge:
     clock: Callable[[], float] = time.monotonic
     _allowed: OrderedDict[bytes, tuple[float, int]] = field(default_factory=OrderedDict)
     _refused: OrderedDict[bytes, tuple[float, int]] = field(default_factory=OrderedDict)
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_LIMIT))
+    _review_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REVIEWS_LIMIT))
 
     async def judge(self, token: str) -> int:
         """Return 200, 401 or 403 for the holder of a token.
@@ -70,7 +70,7 @@ class Judge:
             until, status = known.get(digest, (0.0, 0))
             if self.clock() < until:
                 return status
-        async with self._turns:
+        async with self._review_slots:
             status = await self._ask(token)
         known, lasts = (self._allowed, ALLOWED_SECONDS) if status == OK else (self._refused, REFUSED_SECONDS)
         known[digest] = (self.clock() + lasts, status)

@@ -260,9 +260,9 @@ def _taint_slice(devices: Sequence[slices.Device]) -> Content:
     # others.
     entries = [
         slices.SliceTaint(device=device.name, taint=taint)
-        for turn in range(max((len(device.taints) for device in devices), default=0))
+        for position in range(max((len(device.taints) for device in devices), default=0))
         for device, taint in sorted(
-            ((device, device.taints[turn]) for device in devices if turn < len(device.taints)),
+            ((device, device.taints[position]) for device in devices if position < len(device.taints)),
             key=lambda pair: (rank(pair[1]), pair[0].name),
         )
     ]

@@ -68,7 +68,7 @@ class Changer:
         # Whether the connections are read one by one before a change: an expanded collection shows no ETags of them.
         self._reads_singly = False
         # By host id, and one for slices.
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
     async def attach(
         self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
@@ -183,7 +183,7 @@ class Changer:
         try:
             async with (
                 asyncio.timeout(self._task_seconds),
-                self._turns.setdefault(intent.host_id, asyncio.Lock()),
+                self._locks.setdefault(intent.host_id, asyncio.Lock()),
             ):
                 stale = ""
                 for attempt in range(1, ATTEMPTS + 1):

@@ -248,8 +248,8 @@ async def test_an_attach_waits_behind_other_devices_and_for_the_minute_of_its_na
     assert "policy.attachesPerNamespacePerMinute of Fabric f" in opened.describe_queue(second, "ns", now)
     assert opened.describe_queue(second, "other", now) == ""
     assert opened.describe_queue(second, "ns", now + datetime.timedelta(minutes=1)) == ""
-    opened.manager.turns.allow(contract.Capabilities(max_concurrent_operations=1))
-    assert [opened.manager.turns.take(key, "h", "ns") for key in (first, second)] == [True, False]
+    opened.manager.queue.allow(contract.Capabilities(max_concurrent_operations=1))
+    assert [opened.manager.queue.take(key, "h", "ns") for key in (first, second)] == [True, False]
     assert "busy with other devices" in opened.describe_queue(second, "other", now)
 
 

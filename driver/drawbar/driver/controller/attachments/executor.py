@@ -108,9 +108,9 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
         raise
     except kube_errors.KubeError:
         # A refusal of the API server may last for long, and other devices wait for the fabric.
-        work.fabric.release_turn()
+        work.fabric.end_operation()
         raise
-    work.fabric.release_turn()
+    work.fabric.end_operation()
     return again
 
 

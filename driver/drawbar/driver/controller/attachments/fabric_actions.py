@@ -46,7 +46,7 @@ class FabricActions:
                 if side is outcomes.Side.ATTACH and context.ahead_of(self._part.context, self._part.existing):
                     return attach.QUEUE_LOOK_SECONDS
                 pause = self._pause_seconds(side)
-                self._waits = pause > 0 or not self._part.opened.manager.turns.take(
+                self._waits = pause > 0 or not self._part.opened.manager.queue.take(
                     self._part.key, self._part.existing.spec.host_id, self._part.namespace
                 )
                 if self._waits:
@@ -67,8 +67,8 @@ class FabricActions:
                 assert_never(action)
         return 0.0
 
-    def release_turn(self) -> None:
-        """End this device's turn at the fabric, unless an operation of the device runs or waits for it."""
+    def end_operation(self) -> None:
+        """Let the next operation begin, unless one of this device runs or waits."""
         uid = self._part.attachment.metadata.uid if self._part.attachment else ""
         if (
             self._part.session is not None
@@ -100,7 +100,7 @@ class FabricActions:
 
     async def _cancel(self, side: outcomes.Side) -> None:
         """Cancel the operation if the fabric can; otherwise it ends by itself or never, and this is tried again."""
-        if not self._part.opened.manager.turns.can.cancel:
+        if not self._part.opened.manager.queue.can.cancel:
             return
         adapter, seen = self._part.opened.adapter(), self._part.device
         operation = await adapter.operation(request_id=self._part.request_id(side))
@@ -167,18 +167,18 @@ class FabricActions:
     def _by_force(self) -> bool:
         """Return whether the device is taken from a node that has not released it, and the fabric can force that."""
         released = self._part.existing.holds(attachments.RELEASED)
-        return not released and self._part.opened.manager.turns.can.force_detach
+        return not released and self._part.opened.manager.queue.can.force_detach
 
     def _settle(
         self, side: outcomes.Side, operation: contract.Operation, seen: contract.Device | None
     ) -> None:
         """Take in an answer; its device counts only if nothing newer was reported since it was `seen`."""
-        now, watched = asyncio.get_running_loop().time(), self._part.opened.manager.turns.can.watch
+        now, watched = asyncio.get_running_loop().time(), self._part.opened.manager.queue.can.watch
         self._part.context.calls.settle(
             self._part.existing.metadata.uid, side, operation, now, watched=watched
         )
         if not operation.done:
-            self._part.opened.manager.turns.occupy(self._part.key, self._part.existing.spec.host_id)
+            self._part.opened.manager.queue.occupy(self._part.key, self._part.existing.spec.host_id)
         if (
             operation.succeeded
             and operation.device is not None
@@ -274,7 +274,7 @@ class FabricActions:
 
     async def _end(self, blocker: contract.Operation) -> contract.Operation:
         """Cancel an operation if the fabric can; return its new state."""
-        if not self._part.opened.manager.turns.can.cancel:
+        if not self._part.opened.manager.queue.can.cancel:
             return blocker
         blocker = await self._part.opened.adapter().cancel(blocker.id)
         log.warning(

@@ -1,4 +1,4 @@
-"""The memory between two rounds: turns of pods, failures, answers and complaints; pure.
+"""The memory between two rounds: windows of pods, failures, answers and complaints; pure.
 
 It only makes the next steps better or rarer. Without it, as after a restart, each step is still safe: a pod may be
 served out of its turn, a node may be tried once more, an answer may be written once more. It is bounded: an entry is
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 # The time for the scheduler to give a node to a pod whose devices are free; then others come first.
-TURN = datetime.timedelta(seconds=30)
+WINDOW = datetime.timedelta(seconds=30)
 PAUSE_FIRST = datetime.timedelta(seconds=10)
 PAUSE_MAX = datetime.timedelta(seconds=300)
 # After so many failures with a blamed and tainted device, another device is not tried at once.
@@ -23,12 +23,12 @@ FORGET_AFTER = datetime.timedelta(minutes=10)
 _NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn of a pod that could be served.
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The window of a pod that could be served: its time to take the devices.
 
     Attributes:
         since: the time of its offer of devices; None while there are none for it.
-        lapses: the number of unused turns.
+        lapses: the number of unused windows.
     """
 
     since: datetime.datetime | None = None
@@ -63,7 +63,7 @@ class History:
     """The history before or during a round; a round works on a copy from `copy_at`.
 
     Attributes:
-        turns: the turns by the UID of a pod or of an immediate claim.
+        windows: the windows by the UID of a pod or of an immediate claim.
         refusals: the refusals by the same UIDs.
         setbacks: the setbacks by the UID of a claim.
         complaints: the last Event by the UID of a claim.
@@ -71,7 +71,7 @@ class History:
         wake_at: the time of the next possible change without an observation.
     """
 
-    turns: dict[str, Turn] = field(default_factory=dict)
+    windows: dict[str, Window] = field(default_factory=dict)
     refusals: dict[str, Refusal] = field(default_factory=dict)
     setbacks: dict[str, Setback] = field(default_factory=dict)
     complaints: dict[str, str] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class History:
     def copy_at(self, now: datetime.datetime) -> "History":
         """Return a copy for a round at that time."""
         return History(
-            turns=dict(self.turns),
+            windows=dict(self.windows),
             refusals=dict(self.refusals),
             setbacks=dict(self.setbacks),
             complaints=dict(self.complaints),
@@ -91,7 +91,7 @@ class History:
     def prune(self, requesters: Collection[str], claims: Collection[str]) -> "History":
         """Return the history for the next round, of the existing requesters and claims."""
         return History(
-            turns={uid: turn for uid, turn in self.turns.items() if uid in requesters},
+            windows={uid: window for uid, window in self.windows.items() if uid in requesters},
             refusals={uid: refusal for uid, refusal in self.refusals.items() if uid in requesters},
             setbacks={
                 uid: setback
@@ -107,27 +107,27 @@ class History:
             self.wake_at = min(moment, self.wake_at or moment)
 
     def lapses(self, uid: str) -> int:
-        """Return the requester's number of unused turns; a turn that is over counts as unused."""
-        turn = self.turns.get(uid, Turn())
-        if turn.since is not None and self.now >= turn.since + TURN:
-            turn = self.turns[uid] = Turn(lapses=turn.lapses + 1)
-        return turn.lapses
+        """Return the requester's number of unused windows; a window that is over counts as unused."""
+        window = self.windows.get(uid, Window())
+        if window.since is not None and self.now >= window.since + WINDOW:
+            window = self.windows[uid] = Window(lapses=window.lapses + 1)
+        return window.lapses
 
-    def begin_turn(self, uid: str) -> None:
-        """Begin the requester's turn, which ends when it is served or after `TURN`."""
-        turn = self.turns.get(uid, Turn())
-        since = turn.since or self.now
-        self.turns[uid] = msgspec.structs.replace(turn, since=since)
-        self.wake(since + TURN)
+    def begin_window(self, uid: str) -> None:
+        """Begin the requester's window, which ends when it is served or after `WINDOW`."""
+        window = self.windows.get(uid, Window())
+        since = window.since or self.now
+        self.windows[uid] = msgspec.structs.replace(window, since=since)
+        self.wake(since + WINDOW)
 
-    def end_turn(self, uid: str) -> None:
-        """End the turn, since there is nothing for the requester now."""
-        if uid in self.turns:
-            self.turns[uid] = msgspec.structs.replace(self.turns[uid], since=None)
+    def end_window(self, uid: str) -> None:
+        """End the window, since there is nothing for the requester now."""
+        if uid in self.windows:
+            self.windows[uid] = msgspec.structs.replace(self.windows[uid], since=None)
 
     def forget(self, uid: str) -> None:
-        """Forget the requester's turns and refusals."""
-        self.turns.pop(uid, None)
+        """Forget the requester's window and refusals."""
+        self.windows.pop(uid, None)
         self.refusals.pop(uid, None)
 
     def count_failure(self, claim: str, node: str, attempt: str, *, by_device: bool) -> None:

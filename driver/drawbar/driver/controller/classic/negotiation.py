@@ -162,7 +162,7 @@ class _Round:
                     waiting.requests.problem,
                 )
             self._answer(requester, idle, requester.nodes)
-            self._past.end_turn(requester.uid)
+            self._past.end_window(requester.uid)
             return
         is_blocked = any(self._state(waiting) is State.LEAVING for waiting in requester.waiting)
         if not idle or is_blocked or any(waiting.claim.uid in self._begun for waiting in idle):
@@ -253,14 +253,14 @@ class _Round:
         if requester.context is None and not choice.requests:
             self._begin(requester, once, "", choice)
         elif target in choice.suitable:
-            self._past.end_turn(requester.uid)
+            self._past.end_window(requester.uid)
             self._begin(requester, once, target, choice)
         elif choice.suitable:
             devices = next(iter(choice.suitable.values()))
             self._stock.keep(tuple(key for keys in devices for key in keys))
-            self._past.begin_turn(requester.uid)
+            self._past.begin_window(requester.uid)
         else:
-            self._past.end_turn(requester.uid)
+            self._past.end_window(requester.uid)
         # Most waiting requesters cannot have anything on any node.
         unsuitable = requester.nodes
         if choice.suitable:

@@ -13,7 +13,7 @@ from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, names
-from drawbar.driver.controller.fabrics import credentials, losses, redacting_adapter, status, turns
+from drawbar.driver.controller.fabrics import credentials, losses, operation_queue, redacting_adapter, status
 from drawbar.driver.controller.fabrics.inventory import NEWCOMERS, Inventory
 from drawbar.driver.controller.fabrics.news import News
 from drawbar.driver.controller.offers.realising import table
@@ -30,7 +30,7 @@ class Readings:
 
     def __init__(self, read: Callable[[], Awaitable[object]]) -> None:
         self._read = read
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._asked = 0
         # The last call before the begin of a finished reading.
         self._answered = 0
@@ -39,7 +39,7 @@ class Readings:
         """Read, or wait for a reading that began after this call; raise the errors of `read`."""
         self._asked += 1
         mine = self._asked
-        async with self._turn:
+        async with self._lock:
             if self._answered >= mine:
                 return
             covered = self._asked
@@ -101,7 +101,7 @@ class ManagerConnection:
             connected=False, reason=reasons.CONNECTING, message="not connected yet"
         )
         self.silent_since: float | None = _monotonic()
-        self.turns = turns.Turns()
+        self.queue = operation_queue.OperationQueue()
         self.exceeded = 0
         self._name = fabric.metadata.name
         self._inventory, self._news = inventory, news
@@ -128,7 +128,7 @@ class ManagerConnection:
     @property
     def mark(self) -> str | None:
         """Return the mark of our connections, or None if the fabric keeps no marks, or we have none."""
-        return self._mark if self.turns.can.marks else None
+        return self._mark if self.queue.can.marks else None
 
     def adapter(self) -> contract.FabricAdapter:
         """Return the adapter that is connected to the fabric manager.
@@ -142,7 +142,7 @@ class ManagerConnection:
 
     def end_operation(self, key: names.DeviceKey) -> None:
         """Note that the manager is not busy with this device, or no longer; the next operation may begin."""
-        self._news.report_turns(self.turns.give(key))
+        self._news.tell_admitted(self.queue.give(key))
 
     async def read(self) -> None:
         """List the fabric; concurrent callers share a listing.
@@ -273,7 +273,7 @@ class ManagerConnection:
 
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
-        self._news.report_turns(self.turns.allow(can))
+        self._news.tell_admitted(self.queue.allow(can))
         self._inventory.parts.adapter = None
         realising_class = table.choose(can, self.mark)
         if realising_class is not None:

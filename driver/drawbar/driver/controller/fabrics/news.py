@@ -27,7 +27,7 @@ class Listener(Protocol):
         """Take in an operation that began or finished."""
         ...
 
-    def turn_came(self, key: names.DeviceKey) -> None:
+    def operation_admitted(self, key: names.DeviceKey) -> None:
         """Take in that the fabric is free for this device's waiting operation."""
         ...
 
@@ -97,10 +97,10 @@ class News:
         key = ("operation", operation.id)
         self._tell(key, self._listener.operation_changed, self._fabric, operation)
 
-    def report_turns(self, keys: tuple[names.DeviceKey, ...]) -> None:
-        """Report that the fabric is free for the operations of these devices."""
+    def tell_admitted(self, keys: tuple[names.DeviceKey, ...]) -> None:
+        """Report that the fabric admits the operations of these devices."""
         for key in keys:
-            self._tell(("turn", key), self._listener.turn_came, key)
+            self._tell(("admitted", key), self._listener.operation_admitted, key)
 
     def tell_connection(self) -> None:
         """Report that the manager can be reached, or no longer, or that everything is to be reconciled."""

@@ -128,7 +128,7 @@ class Session:
 
     def describe_queue(self, key: names.DeviceKey, namespace: str, now: datetime.datetime) -> str:
         """Return what an attach has to wait for, as a clause: busy manager or limited namespace; empty for nothing."""
-        if self.manager.turns.is_waiting(key):
+        if self.manager.queue.is_waiting(key):
             return "the fabric manager is busy with other devices"
         if not namespace or self.find_next_attach(namespace, now) is None:
             return ""

@@ -270,13 +270,13 @@ class Gauges:
         watch(
             "running_operations",
             "Running attaches and detaches.",
-            lambda: {session.name: float(session.manager.turns.running) for session in cluster.sessions},
+            lambda: {session.name: float(session.manager.queue.running) for session in cluster.sessions},
             label="fabric",
         )
         watch(
             "waiting_operations",
             "Waiting attaches and detaches.",
-            lambda: {session.name: float(session.manager.turns.waiting) for session in cluster.sessions},
+            lambda: {session.name: float(session.manager.queue.waiting) for session in cluster.sessions},
             label="fabric",
         )
         watch(

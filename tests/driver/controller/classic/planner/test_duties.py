@@ -210,7 +210,7 @@ def test_a_pod_that_lets_its_turn_pass_goes_behind_the_others(world):
     cluster.settle()
     pods = {pod.name.name: cluster.context_of(pod) for pod in cluster.pods.values()}
     assert (pods["a"].entries, pods["b"].entries) == ({"a": ()}, {"b": ("n1",)})
-    cluster.now += history.TURN
+    cluster.now += history.WINDOW
     answers = {step.context.name.name: dict(step.entries) for step in cluster.decide()}
     assert answers == {"a": {"a": ("n1",)}, "b": {"b": ()}}
 

@@ -14,7 +14,7 @@ from drawbar.fabric.contract import Capabilities, SerializationScope
 _Waiting = OrderedDict[str, OrderedDict[str, OrderedDict[names.DeviceKey, None]]]
 
 
-class Turns:
+class OperationQueue:
     """The operations of one fabric: running and waiting ones."""
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Turns:
         return sum(len(devices) for hosts in self._waiting.values() for devices in hosts.values())
 
     def is_waiting(self, key: names.DeviceKey) -> bool:
-        """Return whether the device waits for its turn."""
+        """Return whether the device waits."""
         return any(key in devices for hosts in self._waiting.values() for devices in hosts.values())
 
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
-        """Take in the fabric's capabilities; return the devices whose turn comes by them."""
+        """Take in the fabric's capabilities; return the devices that it admits by them."""
         self._can = can
         return tuple(self._grant())
 
@@ -69,7 +69,7 @@ class Turns:
         self._running[key] = host
 
     def give(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
-        """End the device's turn; return the devices whose turn comes by that."""
+        """End the device's operation; return the devices that are admitted by that."""
         host = self._running.pop(key, None)
         waited = self._forget(key)
         return tuple(self._grant()) if host is not None or waited else ()
@@ -91,9 +91,9 @@ class Turns:
             del self._waiting[namespace]
 
     def _grant(self) -> Iterator[names.DeviceKey]:
-        """Yield the devices whose turn comes, one namespace after the other."""
-        while place := self._next():
-            namespace, host = place
+        """Yield the admitted devices, one namespace after the other."""
+        while waiter := self._next():
+            namespace, host = waiter
             hosts = self._waiting[namespace]
             key, _ = hosts[host].popitem(last=False)
             self._running[key] = host
@@ -109,12 +109,12 @@ class Turns:
                 (namespace, host)
                 for namespace, hosts in self._waiting.items()
                 for host in hosts
-                if self._has_place(host)
+                if self._has_room(host)
             ),
             None,
         )
 
-    def _has_place(self, host: str) -> bool:
+    def _has_room(self, host: str) -> bool:
         limit = self._can.max_concurrent_operations
         if limit is not None and len(self._running) >= limit:
             return False

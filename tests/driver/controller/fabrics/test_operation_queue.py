@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import turns
+from drawbar.driver.controller.fabrics import operation_queue
 from drawbar.fabric.contract import Capabilities, SerializationScope
 
 NAMESPACE = "default"
@@ -18,12 +18,12 @@ def key(name):
 
 
 def test_without_a_limit_everybody_goes_at_once():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     assert all(line.take(key(f"d{number}"), "h", NAMESPACE) for number in range(10))
 
 
 def test_one_at_a_time_serves_the_hosts_in_turn_whoever_came_first():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_AT_A_TIME)
     assert line.take(key("a1"), "a", NAMESPACE)
     for name in ("a2", "a3", "a4", "b1", "b2", "c1"):
@@ -36,7 +36,7 @@ def test_one_at_a_time_serves_the_hosts_in_turn_whoever_came_first():
 
 
 def test_one_at_a_time_serves_the_namespaces_in_turn_however_many_devices_one_waits_for():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_AT_A_TIME)
     assert line.take(key("n0"), "a", "noisy")
     for number in range(1, 6):
@@ -52,7 +52,7 @@ def test_one_at_a_time_serves_the_namespaces_in_turn_however_many_devices_one_wa
 
 
 def test_one_per_host_runs_the_hosts_side_by_side():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_PER_HOST)
     assert line.take(key("a1"), "a", NAMESPACE)
     assert line.take(key("b1"), "b", NAMESPACE)
@@ -62,7 +62,7 @@ def test_one_per_host_runs_the_hosts_side_by_side():
 
 
 def test_who_waits_and_gives_up_is_passed_over():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_AT_A_TIME)
     line.take(key("a"), "h", NAMESPACE)
     line.take(key("b"), "h", NAMESPACE)
@@ -72,7 +72,7 @@ def test_who_waits_and_gives_up_is_passed_over():
 
 
 def test_an_operation_that_an_earlier_process_began_has_its_place():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_AT_A_TIME)
     line.occupy(key("a"), "h")
     assert not line.take(key("b"), "h", NAMESPACE)
@@ -81,7 +81,7 @@ def test_an_operation_that_an_earlier_process_began_has_its_place():
 
 
 def test_a_fabric_that_allows_more_serves_those_who_wait():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_AT_A_TIME)
     line.take(key("a"), "h", NAMESPACE)
     line.take(key("b"), "h", NAMESPACE)
@@ -91,7 +91,7 @@ def test_a_fabric_that_allows_more_serves_those_who_wait():
 class Line(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.line = turns.Turns()
+        self.line = operation_queue.OperationQueue()
         self.line.allow(
             Capabilities(max_concurrent_operations=3, serialization_scope=SerializationScope.HOST)
         )
@@ -132,7 +132,7 @@ TestLine.settings = settings(max_examples=60, stateful_step_count=40, deadline=N
 
 
 def test_any_number_of_devices_may_wait_for_one_host():
-    line = turns.Turns()
+    line = operation_queue.OperationQueue()
     line.allow(ONE_PER_HOST)
     names_waiting = [f"d{number:05}" for number in range(20_000)]
     assert line.take(key("first"), "h", NAMESPACE)
