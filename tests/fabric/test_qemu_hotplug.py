@@ -95,7 +95,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     seen, other, taken, busy, device_id
 ):
     hosts = {"vm1": sights.Host(id="vm1", ports=seen), "vm2": sights.Host(id="vm2", ports=other)}
-    places = sights.places(hosts.values())
+    places = sights.find_locations(hosts.values())
     devices = {model.id: pool.device(model) for model in (NVME, MODELS[3], MEMORY)}
     for name, place in places.items():
         connection = contract.Connection(host_id=place.host.id, port_id=place.port.id)

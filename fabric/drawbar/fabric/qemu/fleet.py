@@ -77,9 +77,9 @@ class Fleet:
 
     def publish(self) -> None:
         """Publish the last reading and the pending operations to watchers."""
-        places = sights.places(self._hosts.values())
+        locations = sights.find_locations(self._hosts.values())
         self.history.publish(
-            tuple(_device(model, places.get(model.id)) for model in self.models.values()),
+            tuple(_device(model, locations.get(model.id)) for model in self.models.values()),
             tuple(self._host(host) for host in self._hosts.values()),
         )
 
@@ -156,7 +156,7 @@ class Fleet:
         """
         async with self.looking() as hosts:
             for host in hosts.values():
-                attached = frozenset(sights.places([host]))
+                attached = frozenset(sights.find_locations([host]))
                 virtual_machine = self.machines[host.id]
                 async with virtual_machine.lock:
                     for action in hotplug.tidy(self.models, host, attached, self.pending.keys()):
@@ -195,14 +195,14 @@ class Fleet:
         self._on_event()
 
     def _port(self, device: contract.Device, host: sights.Host) -> str:
-        reserved = frozenset(place for place in self.pending.values() if place is not None)
+        reserved = frozenset(host_port for host_port in self.pending.values() if host_port is not None)
         return ports.choose(host, reserved, cxl=pool.is_cxl(self.models[device.id]))
 
     async def _is_there(self, host_id: str, device_id: str, *, before: float) -> bool:
         """Return whether the host still has the device; wait while the fabric cannot be read for a moment."""
         try:
             async with self.looking() as hosts:
-                return device_id in sights.places([hosts[host_id]])
+                return device_id in sights.find_locations([hosts[host_id]])
         except errors.Transient:
             if asyncio.get_running_loop().time() >= before:
                 raise
@@ -230,7 +230,9 @@ class Fleet:
         spec = self.machines[host.id].spec
         name = spec.name or spec.id
         own = {"hostname": name} | ({} if host.uuid is None else {"system-uuid": host.uuid})
-        reserved = {place: device_id for device_id, place in self.pending.items() if place is not None}
+        reserved = {
+            host_port: device_id for device_id, host_port in self.pending.items() if host_port is not None
+        }
         return contract.Host(
             id=host.id,
             name=name,
@@ -263,17 +265,17 @@ def _port(
     )
 
 
-def _device(model: pool.Model, place: sights.Place | None) -> contract.Device:
+def _device(model: pool.Model, location: sights.Location | None) -> contract.Device:
     device = pool.device(model)
-    if place is None:
+    if location is None:
         return device
     return replace(
         device,
         connection=contract.Connection(
-            host_id=place.host.id,
-            port_id=place.port.id,
-            slot_hint=None if place.port.slot is None else str(place.port.slot),
-            request_id=place.port_device.note.request_id,
-            mark=place.port_device.note.mark,
+            host_id=location.host.id,
+            port_id=location.port.id,
+            slot_hint=None if location.port.slot is None else str(location.port.slot),
+            request_id=location.port_device.note.request_id,
+            mark=location.port_device.note.mark,
         ),
     )

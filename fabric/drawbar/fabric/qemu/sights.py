@@ -79,23 +79,23 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The place of a device of the pool."""
+class Location:
+    """The location of an attached device of the pool."""
 
     host: Host
     port: Port
     port_device: PortDevice
 
 
-def places(hosts: Iterable[Host]) -> Mapping[str, Place]:
-    """Return the places of the attached devices of the pool, by id; the first one counts."""
-    by_device: dict[str, Place] = {}
+def find_locations(hosts: Iterable[Host]) -> Mapping[str, Location]:
+    """Return the locations of the attached devices of the pool, by id; the first one counts."""
+    by_device: dict[str, Location] = {}
     for host in hosts:
         for port in host.ports:
             for port_device in port.port_devices:
                 if port_device.device_id is not None:
                     by_device.setdefault(
-                        port_device.device_id, Place(host=host, port=port, port_device=port_device)
+                        port_device.device_id, Location(host=host, port=port, port_device=port_device)
                     )
     return by_device
 

@@ -129,7 +129,7 @@ class RedfishAdapter(contract.FabricAdapter):
             select_by_model=True,
             slices=self._service.carves,
             watch=True,
-            marks=bool(self._profile.note_place),
+            marks=bool(self._profile.note_property),
             serialization_scope=contract.SerializationScope.DEVICE,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from drawbar.fabric import contract, notes
 from drawbar.fabric.redfish import calls, documents, entities, parts
 from drawbar.fabric.redfish.documents import Document
-from drawbar.fabric.redfish.profiles import NotePlace
+from drawbar.fabric.redfish.profiles import NoteProperty
 from drawbar.fabric.redfish.reading import Reader
 
 
@@ -96,12 +96,12 @@ async def read(reader: Reader) -> tuple[Domain, ...]:
     return tuple(listed)
 
 
-def devices(domain: Domain, note_place: NotePlace) -> tuple[contract.Device, ...]:
+def devices(domain: Domain, note_property: NoteProperty) -> tuple[contract.Device, ...]:
     """Return a domain's pool of memory and its slices; none of them attached."""
     held = 0
     slices = []
     for device_id, chunk in domain.chunks.items():
-        note = notes.Note.from_text(chunk.value(note_place), prefix=notes.PREFIX)
+        note = notes.Note.from_text(chunk.value(note_property), prefix=notes.PREFIX)
         device = entities.device(device_id, chunk, (chunk, *domain.parts))
         made = contract.Slice(origin_id=domain.device_id, request_id=note.request_id, mark=note.mark)
         held += device.memory_bytes
@@ -146,18 +146,20 @@ def find_endpoint(domain: Domain, chunk: Document, endpoints: Mapping[str, Docum
     return next(iter(candidates), None)
 
 
-def create(domain: Domain, request: contract.CreateSliceRequest, note_place: NotePlace) -> calls.Call | None:
+def create(
+    domain: Domain, request: contract.CreateSliceRequest, note_property: NoteProperty
+) -> calls.Call | None:
     """Return the request that makes a slice, or None if its chunk exists."""
     note = notes.Note.from_request(request)
     content = note.text(prefix=notes.PREFIX)
-    if any(chunk.value(note_place) == content for chunk in domain.chunks.values()):
+    if any(chunk.value(note_property) == content for chunk in domain.chunks.values()):
         return None
     body = {
         documents.TYPE: "#MemoryChunks.v1_5_0.MemoryChunks",
         "Name": f"Slice of {domain.device_id}",
         "AddressRangeType": "Volatile",
         "MemoryChunkSizeMiB": request.memory_bytes // entities.MIB,
-        str(note_place): content,
+        str(note_property): content,
     }
     return calls.Call(method="POST", uri=domain.chunks_uri, body=body)
 

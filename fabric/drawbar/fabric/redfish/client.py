@@ -196,9 +196,9 @@ class Client:
         Raises:
             FabricError: it failed, or cannot be followed.
         """
-        if not answer.places:
+        if not answer.locations:
             raise self._wire.build_malformed(what, "accepted it and names no task monitor", changes=True)
-        where, pauses = self._wire.resolve(answer.places[0]), _build_task_pauses()
+        where, pauses = self._wire.resolve(answer.locations[0]), _build_task_pauses()
         while True:
             state = monitors.judge(
                 answer.status,

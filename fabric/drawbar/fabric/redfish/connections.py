@@ -41,7 +41,7 @@ class Connections(zones.Zones):
     async def read(self, reader: Reader) -> None:
         """Read all resources; see `methods.Method`."""
         # A slice that cannot show its request could be made twice.
-        if self._profile.note_place:
+        if self._profile.note_property:
             domains = await carving.read(reader)
             self._domains = {domain.device_id: domain for domain in domains}
             self._chunks = {
@@ -64,7 +64,7 @@ class Connections(zones.Zones):
         domain = self._domains.get(request.device_id)
         if domain is None:
             raise calls.build_gone_error("device", request.device_id)
-        return carving.create(domain, request, self._profile.note_place)
+        return carving.create(domain, request, self._profile.note_property)
 
     def delete_slice(self, request: contract.DeleteSliceRequest) -> calls.Call | None:
         """Return the request that deletes a slice, or None if it is gone.
@@ -104,7 +104,7 @@ class Connections(zones.Zones):
         devices, targets, oddities = dict(read.devices), dict(read.targets), list(read.oddities)
         carved = {**chunks, **{device_id: domain.document for device_id, domain in self._domains.items()}}
         for domain in self._domains.values():
-            for device in carving.devices(domain, self._profile.note_place):
+            for device in carving.devices(domain, self._profile.note_property):
                 document = carved[device.id]
                 if len(device.id.encode()) > contract.STRING_BYTES or device.id in devices:
                     oddities.append(views.explain_unusable_id(f"the memory {document.uri}", device.id))

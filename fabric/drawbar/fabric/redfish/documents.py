@@ -120,7 +120,7 @@ class Document:
         is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))
         return is_continued or not is_clear or self.number(*owners, f"{name}@odata.count") > len(entries)
 
-    def place(self, name: str) -> tuple[str, ...]:
+    def find_links_path(self, name: str) -> tuple[str, ...]:
         """Return the properties that lead to an array of links: below `Links`, or at the top as in Intel's Rack Scale Design."""
         is_at_top = not self.value("Links", name) and isinstance(self.value(name), list)
         return (name,) if is_at_top else ("Links", name)

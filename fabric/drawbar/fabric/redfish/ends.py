@@ -50,8 +50,8 @@ class Zone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The place of a connected target.
+class Membership:
+    """The zone of a connected target.
 
     Attributes:
         zone: of the target.
@@ -274,21 +274,21 @@ def describe_unlisted(read: Read) -> dict[str, str]:
 def build_zones(
     fabric: Fabric,
     listed: Iterable[tuple[Document, tuple[str, ...] | None]],
-    note_place: profiles.NotePlace,
+    note_property: profiles.NoteProperty,
 ) -> Iterator[Zone]:
     """Yield the zones and connections of a fabric.
 
     Args:
         fabric: of the zones.
         listed: resources, each with the URIs of its endpoints; None for a resource of another kind.
-        note_place: the property with a client's text.
+        note_property: the property with a client's text.
     """
     for document, endpoints in listed:
         if endpoints is None:
             continue
         note = notes.Note()
-        if note_place:
-            note = notes.Note.from_text(document.value(note_place), prefix=notes.PREFIX)
+        if note_property:
+            note = notes.Note.from_text(document.value(note_property), prefix=notes.PREFIX)
         yield Zone(fabric=fabric.id, document=document, endpoints=spell(endpoints, fabric), note=note)
 
 
@@ -300,9 +300,9 @@ def describe_nameless(endpoints: Iterable[Document]) -> Iterator[str]:
             yield f"the endpoint {endpoint.uri} shows {shown}, so it is neither a host nor a device"
 
 
-def find_places(read: Read) -> dict[str, Place]:
-    """Return the place of each connected target, by URI; a zone with a note comes before one without."""
-    places: dict[str, Place] = {}
+def find_memberships(read: Read) -> dict[str, Membership]:
+    """Return the membership of each connected target, by URI; a zone with a note comes before one without."""
+    memberships: dict[str, Membership] = {}
     for zone in sorted(read.zones, key=lambda zone: zone.note.request_id is None):
         # Some services list them in another order each time.
         initiator = min((uri for uri in zone.endpoints if uri in read.host_ids), default=None)
@@ -310,8 +310,8 @@ def find_places(read: Read) -> dict[str, Place]:
             continue
         for uri in zone.endpoints:
             if uri not in read.host_ids:
-                places.setdefault(uri, Place(zone=zone, initiator=initiator))
-    return places
+                memberships.setdefault(uri, Membership(zone=zone, initiator=initiator))
+    return memberships
 
 
 def find_device_ids(read: Read, uris: Set[str]) -> frozenset[str]:
@@ -375,24 +375,24 @@ def view(
         hides: returns whether the devices of a zone are at a host that cannot be named.
         is_in_doubt: returns whether a target in no zone may be in one that cannot be read.
     """
-    places = find_places(read)
+    memberships = find_memberships(read)
     devices = {}
     used: dict[str, list[str]] = {}
     # Connected to a host that cannot be named: neither free nor to be shown.
     unreachable = {uri for zone in read.zones if hides(zone) for uri in zone.endpoints}
     for device_id, device in read.devices.items():
         uri = read.targets[device_id].uri
-        place = places.get(uri)
-        if place is None:
+        membership = memberships.get(uri)
+        if membership is None:
             if uri not in unreachable and not is_in_doubt(uri):
                 devices[device_id] = device
             continue
-        used.setdefault(place.initiator, []).append(device_id)
+        used.setdefault(membership.initiator, []).append(device_id)
         connection = contract.Connection(
-            host_id=read.host_ids[place.initiator],
-            port_id=views.port_id(read.endpoint_ids[place.initiator], device_id),
-            request_id=place.zone.note.request_id,
-            mark=place.zone.note.mark,
+            host_id=read.host_ids[membership.initiator],
+            port_id=views.port_id(read.endpoint_ids[membership.initiator], device_id),
+            request_id=membership.zone.note.request_id,
+            mark=membership.zone.note.mark,
         )
         devices[device_id] = replace(device, connection=connection)
     links = {device_id: frozenset(entities.links(target)) for device_id, target in read.targets.items()}

@@ -98,7 +98,7 @@ async def read(
             if is_missing and document.link("Endpoints") is None:
                 oddities.append(f"the fabric {document.id} has no Endpoints, so no device of it is listed")
                 continue
-            reader.note_unread(_find_places(document, "Endpoints")[0], error)
+            reader.note_unread(_find_uris(document, "Endpoints")[0], error)
             if not is_missing:
                 failures.append(error)
     if failures and not fabrics:
@@ -125,7 +125,7 @@ async def _read_fabric(reader: Reader, document: Document, wanted: Wanted) -> en
     protocols = {each.text("EndpointProtocol") for each in listed if each not in endpoints}
     return ends.Fabric(
         id=document.id,
-        zones_uris=_find_places(document, wanted.collection),
+        zones_uris=_find_uris(document, wanted.collection),
         endpoints={endpoint.uri: endpoint for endpoint in endpoints},
         spelled={documents.plain(endpoint.uri): endpoint.uri for endpoint in endpoints},
         ports=await _read_ports(reader, document.link("Switches")),
@@ -172,7 +172,7 @@ async def _read_endpoints(reader: Reader, document: Document) -> tuple[Document,
     Raises:
         FabricError: their collection cannot be read, or found.
     """
-    linked, *fallback = _find_places(document, "Endpoints")
+    linked, *fallback = _find_uris(document, "Endpoints")
     try:
         return await reader.members(linked, by_turns=True, needs=_ENTITIES)
     except errors.NotFound:
@@ -206,7 +206,7 @@ async def _complete(reader: Reader, zone: Document) -> Document:
     Raises:
         FabricError: the service cannot be read now.
     """
-    names = zone.place("Endpoints")
+    names = zone.find_links_path("Endpoints")
     shown = zone.links(*names) or ((zone.link("Endpoints") or "",) if names[1:] else ())
     if len(shown) == 1 and shown[0].endswith("/Endpoints"):
         listed = await reader.available_members(shown[0])
@@ -269,7 +269,7 @@ def describe_dangling(reader: Reader, fabrics: Mapping[str, ends.Fabric]) -> Ite
                 )
 
 
-def _find_places(document: Document, collection: str) -> tuple[str, ...]:
+def _find_uris(document: Document, collection: str) -> tuple[str, ...]:
     """Return the possible URIs of a fabric's collection: the link, then the schema's place."""
     linked = document.link(collection)
     return tuple(dict.fromkeys((*((linked,) if linked is not None else ()), f"{document.uri}/{collection}")))

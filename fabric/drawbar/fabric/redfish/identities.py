@@ -247,8 +247,8 @@ def _read_part(
         yield witnesses.identifier(Kind.PART_NUMBER, _text(part.body, "PartNumber"), f"{schema}.PartNumber")
     if schema == "Assembly" and device_class is not DeviceClass.NVME:
         yield witnesses.identifier(Kind.BOARD_SERIAL, _assembly_serial(part, parts), "Assembly.SerialNumber")
-    for each, text, place in _addresses(part):
-        yield witnesses.identifier(each, text, f"{schema}.{place}")
+    for each, text, field in _addresses(part):
+        yield witnesses.identifier(each, text, f"{schema}.{field}")
 
 
 def _serial_kind(device_class: DeviceClass, part: Document) -> Kind | None:

@@ -38,7 +38,7 @@ def find_lost(kept: Iterable[str], devices: Mapping[str, contract.Device], host_
 
 def find_missing(change: restoring.Change, after: Document) -> tuple[str, ...]:
     """Return the host's own members that are not in the array any more, in words."""
-    left = {documents.plain(uri) for uri in after.links(*after.place(change.name))}
+    left = {documents.plain(uri) for uri in after.links(*after.find_links_path(change.name))}
     missing = (uri for uri in change.own if documents.plain(uri) not in left)
     return tuple(sorted(f"the host's own {uri.rpartition('/')[2]}" for uri in missing))
 

@@ -36,7 +36,7 @@ class ZoneBody(StrEnum):
     """`{"Endpoints": [...]}`, as in PCIe fabrics after Intel's Rack Scale Design."""
 
 
-class NotePlace(StrEnum):
+class NoteProperty(StrEnum):
     """The property of a connection that keeps a client's text."""
 
     DESCRIPTION = "Description"
@@ -52,7 +52,7 @@ class Profile:
         method: see `MethodName`.
         zone_style: see `ZoneStyle`; always `PAIR` except for `zones`.
         zone_body: see `ZoneBody`; for the style `PORT`.
-        note_place: see `NotePlace`.
+        note_property: see `NoteProperty`.
         products: beginnings of the service root's `Product` or `Vendor`, in lower case.
         ports: the most devices of one host port.
         unverified: a sentence about functions that were never tried on the product; empty if all were.
@@ -61,7 +61,7 @@ class Profile:
     method: MethodName = MethodName.ZONES
     zone_style: ZoneStyle = ZoneStyle.PAIR
     zone_body: ZoneBody = ZoneBody.LINKS
-    note_place: NotePlace = NotePlace.DESCRIPTION
+    note_property: NoteProperty = NoteProperty.DESCRIPTION
     products: tuple[str, ...] = ()
     ports: int = 16
     unverified: str = ""
@@ -87,7 +87,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "sunfish": Profile(products=("sunfish", "openfabrics")),
         "h3": Profile(
             zone_style=ZoneStyle.PORT,
-            note_place=NotePlace.NONE,
+            note_property=NoteProperty.NONE,
             products=("h3", "falcon"),
             unverified=(
                 "the profile h3 was never tried on a product of H3, whose documentation does not show the body of a change: attach "
@@ -97,12 +97,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "connections": Profile(method=MethodName.CONNECTIONS),
         "cma": Profile(
             method=MethodName.APPLIANCE,
-            note_place=NotePlace.NONE,
+            note_property=NoteProperty.NONE,
             products=("memory appliance composer",),
             ports=1,
         ),
-        "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
-        "constrained": Profile(method=MethodName.CONSTRAINED, note_place=NotePlace.NONE, ports=32),
+        "composition": Profile(method=MethodName.COMPOSITION, note_property=NoteProperty.NONE, ports=32),
+        "constrained": Profile(method=MethodName.CONSTRAINED, note_property=NoteProperty.NONE, ports=32),
     }
 )
 

@@ -60,7 +60,7 @@ def plan(change: Change, answer: Document | None, after: Document, taken: Set[st
         after: the resource after the loss.
         taken: the URIs of devices that are now in use elsewhere, or no longer listed.
     """
-    left = after.links(*after.place(change.name))
+    left = after.links(*after.find_links_path(change.name))
     if not set(left) <= {*change.before, *change.wanted}:
         return Leave(reason="another client changed the resource meanwhile")
     if not _is_doing_of(change, answer, after):
@@ -74,7 +74,7 @@ def plan(change: Change, answer: Document | None, after: Document, taken: Set[st
 
 def other_form(change: Change, after: Document) -> ZoneBody | None:
     """Return the other form of a zone's body if the form of the change has emptied the zone; else None."""
-    if change.zone_body is None or not change.wanted or after.links(*after.place(change.name)):
+    if change.zone_body is None or not change.wanted or after.links(*after.find_links_path(change.name)):
         return None
     return ZoneBody.ENDPOINTS if change.zone_body is ZoneBody.LINKS else ZoneBody.LINKS
 
@@ -85,11 +85,11 @@ def _is_doing_of(change: Change, answer: Document | None, after: Document) -> bo
     The ETag of the answer shows it, if the resource still has it; else the array in the answer; else that the host is lost too,
     which a client that detaches devices leaves there.
     """
-    left = set(after.links(*after.place(change.name)))
+    left = set(after.links(*after.find_links_path(change.name)))
     if answer is not None and _shows_version(change, answer, after):
         return answer.etag == after.etag
-    if answer is not None and isinstance(answer.value(*answer.place(change.name)), list):
-        return set(answer.links(*answer.place(change.name))) == left
+    if answer is not None and isinstance(answer.value(*answer.find_links_path(change.name)), list):
+        return set(answer.links(*answer.find_links_path(change.name))) == left
     return bool(change.own) and change.own.isdisjoint(left)
 
 

@@ -75,7 +75,7 @@ class Session:
             if not self.token:
                 raise self._wire.build_malformed("to begin a session", "sent no X-Auth-Token")
             named = documents.text(answer.body, "Id")
-            former_uris, self._uris = self._uris, (*answer.places, *((f"{uri}/{named}",) if named else ()))
+            former_uris, self._uris = self._uris, (*answer.locations, *((f"{uri}/{named}",) if named else ()))
             # It may last: some services answer 401 for missing privileges, and each reading would leave one behind.
             with contextlib.suppress(errors.FabricError):
                 await self._delete(former_uris)

@@ -91,7 +91,7 @@ class Answer:
     path: str = ""
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def locations(self) -> tuple[str, ...]:
         """Return the URIs in the header Location, and in the body: those of a task's monitor, or of the resource."""
         shown = (
             self.headers.get("Location"),

@@ -89,13 +89,13 @@ def reserve_ports(
         pending: by device id, the host and port of every attach in flight, or None for a detach.
     """
     reserved = dict(hosts)
-    for device_id, place in pending.items():
-        if place is None or place[0] not in reserved:
+    for device_id, host_port in pending.items():
+        if host_port is None or host_port[0] not in reserved:
             continue
-        host = reserved[place[0]]
+        host = reserved[host_port[0]]
         ports = tuple(
             replace(port, state=contract.PortState.USED, device_id=device_id)
-            if port.id == place[1] and port.state is contract.PortState.FREE
+            if port.id == host_port[1] and port.state is contract.PortState.FREE
             else port
             for port in host.ports
         )

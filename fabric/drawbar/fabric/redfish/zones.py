@@ -102,8 +102,8 @@ class Zones:
             return self._build_change(zone, target.uri, (*zone.endpoints, target.uri), "#Zone.AddEndpoint")
         fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
-        if self._profile.note_place:
-            body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
+        if self._profile.note_property:
+            body[self._profile.note_property] = note.text(prefix=notes.PREFIX)
         return calls.Call(
             method="POST", uri=self._read.collections[fabric.id], body=body, hint=self._hint(target)
         )
@@ -111,10 +111,14 @@ class Zones:
     def detach(self, request: contract.DetachRequest, device_id: str) -> calls.Call | None:
         """Return the request of a detach, or None if there is nothing to do; see `methods.Method`."""
         target = self._read.targets.get(device_id)
-        place = ends.find_places(self._read).get(target.uri) if target is not None else None
-        if target is None or place is None or self._read.host_ids[place.initiator] != request.host_id:
+        membership = ends.find_memberships(self._read).get(target.uri) if target is not None else None
+        if (
+            target is None
+            or membership is None
+            or self._read.host_ids[membership.initiator] != request.host_id
+        ):
             return None
-        zone = place.zone
+        zone = membership.zone
         rest = tuple(uri for uri in zone.endpoints if uri != target.uri)
         is_pair = all(self._read.host_ids.get(uri) == request.host_id for uri in rest)
         if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
@@ -219,7 +223,7 @@ class Zones:
         """Return the URIs of the endpoints that the resource connects; None for one of another kind."""
         if document.text("ZoneType").casefold() in _OTHER_TYPES:
             return None
-        return document.links(*document.place("Endpoints"))
+        return document.links(*document.find_links_path("Endpoints"))
 
     def _build_change(
         self, zone: ends.Zone, target: str, endpoints: tuple[str, ...], action: str
@@ -240,7 +244,7 @@ class Zones:
             own=frozenset(self._read.host_ids.keys() & set(zone.endpoints)),
             etag=document.etag,
             zone_body=self._profile.zone_body
-            if document.place("Endpoints")[1:]
+            if document.find_links_path("Endpoints")[1:]
             else profiles.ZoneBody.ENDPOINTS,
         )
         return calls.set_array(document, change, self._read.unread_zones)
@@ -261,7 +265,7 @@ class Zones:
                     failures.append(error)
                     collections[fabric.id], documents_read = fabric.zones_uris[0], ()
             connecting = [(document, self._endpoints(document, fabric)) for document in documents_read]
-            listed += ends.build_zones(fabric, connecting, self._profile.note_place)
+            listed += ends.build_zones(fabric, connecting, self._profile.note_property)
             if sick := find_unread():
                 doubtful.add(fabric.id)
                 unread |= {uri: reader.unread[uri] for uri in sick}
