@@ -81,13 +81,13 @@ DEPARTURE = {
     "arrived-and-was-never-reported": (
         make_observation(NEVER_HERE, make_match()),
         0,
-        [("RecordPlace", CARD)],
+        [("RecordLocation", CARD)],
     ),
     "not-recognised-any-more": (make_observation(GOING, leaving=CARD), 0, [("Release", "2")]),
     "moved-with-a-reboot": (
         make_observation(GOING, make_match(ELSEWHERE), boot_id="boot-2"),
         0,
-        [("RecordPlace", ELSEWHERE)],
+        [("RecordLocation", ELSEWHERE)],
     ),
     "gone-with-a-reboot": (make_observation(GOING, boot_id="boot-2"), 0, [("ReportReleased", None)]),
     "one-of-two": (
@@ -143,6 +143,6 @@ DEPARTURE = {
 def test_each_departure_has_its_next_steps(case):
     seen, seconds, expected = DEPARTURE[case]
     assert [
-        (name, value.address if name == "RecordPlace" else value)
+        (name, value.address if name == "RecordLocation" else value)
         for name, value in brief(plan.plan(seen, moment(seconds)))
-    ] == [(name, value.address if name == "RecordPlace" else value) for name, value in expected]
+    ] == [(name, value.address if name == "RecordLocation" else value) for name, value in expected]

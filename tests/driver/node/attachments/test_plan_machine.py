@@ -296,7 +296,7 @@ class Node(stateful.RuleBasedStateMachine):
                 assert not self.attachment.deleting
                 self._condition(attachments.VISIBLE, status=True)
                 self._place(card)
-            case actions.RecordPlace(card=card):
+            case actions.RecordLocation(card=card):
                 assert kernel.shown
                 self._place(card)
             case actions.ReportFailed(reason=reason, message=message):

@@ -155,9 +155,9 @@ def test_counting_on_changes_no_verdict():
         counted = ((ADDRESS, own), ("0000:00:01.0", above))
         logs = [
             ErrorLog(
-                place=place, counters={Severity.FATAL: Counters(total=total, kinds={f"K{total}": total})}
+                address=address, counters={Severity.FATAL: Counters(total=total, kinds={f"K{total}": total})}
             )
-            for place, total in counted
+            for address, total in counted
         ]
         return make_reading(logs=tuple(logs))
 
@@ -210,8 +210,8 @@ def test_a_clock_that_jumps_lifts_nothing_and_raises_nothing(jump):
 
 totals = st.integers(0, 3)
 logs = st.builds(
-    lambda place, counts: ErrorLog(
-        place=place, counters={severity: Counters(total=total) for severity, total in counts.items()}
+    lambda address, counts: ErrorLog(
+        address=address, counters={severity: Counters(total=total) for severity, total in counts.items()}
     ),
     st.sampled_from([ADDRESS, "0000:00:01.0"]),
     st.dictionaries(st.sampled_from(list(Severity)), st.one_of(totals, st.integers(0, 10**6))),
@@ -299,5 +299,5 @@ def test_every_taint_is_lifted_by_enough_clean_samples(course):
 def test_error_counters_of_any_course_that_only_fall_are_no_finding(counts):
     course = Course()
     for total in sorted(counts, reverse=True):
-        log = ErrorLog(place=ADDRESS, counters={severity: Counters(total=total) for severity in Severity})
+        log = ErrorLog(address=ADDRESS, counters={severity: Counters(total=total) for severity in Severity})
         assert course.judge(make_reading(logs=(log,))).taints == ()

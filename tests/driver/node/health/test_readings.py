@@ -52,7 +52,7 @@ def test_a_healthy_disk_has_a_driver_a_live_controller_and_no_errors(tree):
     assert (seen.address, seen.device_class, seen.driver) == (tree.address(1), "nvme", "nvme")
     assert seen.nvme == {"nvme0": "live"}
     assert (seen.asleep, seen.silent, seen.memdevs) == (False, (), ())
-    assert [log.place for log in seen.logs] == [tree.address(1), PORT]
+    assert [log.address for log in seen.logs] == [tree.address(1), PORT]
     assert all(log.counters[severity].total == 0 for log in seen.logs for severity in Severity)
 
 
@@ -83,9 +83,9 @@ def test_the_link_of_a_card_with_a_switch_is_the_one_to_its_slot(tmp_path):
     *_, root_port, upstream, downstream, _end = endpoint.path.split("/")
     bridges = (seen.by_address(downstream), seen.by_address(upstream))
     reading = readings.read(tree.root, model.Card(functions=(endpoint, *bridges)))
-    assert [log.place for log in reading.logs] == [endpoint.address, downstream, upstream, root_port]
+    assert [log.address for log in reading.logs] == [endpoint.address, downstream, upstream, root_port]
     assert (reading.link.most_gts, reading.link.most_width) == (32.0, 16)
-    assert reading.messages.place == root_port
+    assert reading.messages.address == root_port
 
 
 def test_a_function_of_the_root_complex_has_no_link_and_no_port(tree):
@@ -97,7 +97,7 @@ def test_a_function_of_the_root_complex_has_no_link_and_no_port(tree):
 
 def test_a_card_without_error_reporting_has_only_its_port_s_counters(tree):
     tree.attach(1, sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=1, aer=False))
-    assert [log.place for log in read(tree).logs] == [PORT]
+    assert [log.address for log in read(tree).logs] == [PORT]
 
 
 @pytest.mark.parametrize(

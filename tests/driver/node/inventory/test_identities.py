@@ -367,7 +367,7 @@ def test_a_card_unites_the_identifiers_of_its_functions(tmp_path):
 def test_without_privilege_the_kernels_own_file_has_the_number(tmp_path):
     (tmp_path / "serial_number").write_text(f"{DSN}\n")
     descriptor = os.open(tmp_path, os.O_RDONLY)
-    place = identities.Place(
+    directory = identities.FunctionDirectory(
         path=str(tmp_path),
         descriptor=descriptor,
         names=frozenset({"serial_number"}),
@@ -380,7 +380,7 @@ def test_without_privilege_the_kernels_own_file_has_the_number(tmp_path):
         information=lambda: None,
         vpd=lambda _: identities.NO_VPD,
     )
-    (shown,), unread = identities.read(place)
+    (shown,), unread = identities.read(directory)
     os.close(descriptor)
     assert (shown.kind, shown.value, shown.source, unread) == (Kind.PCIE_DSN, DSN, "serial_number", ())
 

@@ -21,7 +21,7 @@ Access, Capability = host.Access, host.Capability
 
 def place(path="/k", **changes):
     return msgspec.structs.replace(
-        host.Place(path=Path(path), access=Access.FINE, existing=Path(path), source=path, mount=path),
+        host.HostPath(path=Path(path), access=Access.FINE, existing=Path(path), source=path, mount=path),
         **changes,
     )
 

@@ -221,8 +221,8 @@ class ReportClean(msgspec.Struct, frozen=True, kw_only=True):
     card: model.Card
 
 
-class RecordPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Record the device's place on the attachment, while the device can be identified."""
+class RecordLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """Record the device's location on the attachment, while the device can be identified."""
 
     card: model.Card
 
@@ -258,7 +258,7 @@ Report = (
     | ReportToClaim
     | ListCards
     | ReportClean
-    | RecordPlace
+    | RecordLocation
     | ReportHealth
     | ReportBlocked
     | ReportReleased

@@ -38,7 +38,7 @@ class Memory:
         hook: the run of the hook, or the load of the bitstream.
         hook_for: UID and allocation timestamp of the hook's claim.
         functions_for: UID and allocation timestamp of the claim of the virtual functions.
-        place: address and arrival of the card that the hook and the virtual functions are for; None before it was seen.
+        last_card: address and arrival of the card that the hook and the virtual functions are for; None before it was seen.
         is_hook_seen: whether the end of the hook was seen.
         is_taken_out: whether the card left and came back while its own hook ran.
         seen: the time of first sight of each condition, and of the deletion.
@@ -55,7 +55,7 @@ class Memory:
     hook: asyncio.Task[str] | None = None
     hook_for: tuple[str, str] = ("", "")
     functions_for: tuple[str, str] = ("", "")
-    place: tuple[str, int] | None = None
+    last_card: tuple[str, int] | None = None
     is_hook_seen: bool = True
     is_taken_out: bool = False
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
@@ -73,8 +73,8 @@ class Memory:
 
     def see_card(self, card: model.Card) -> None:
         """Note the device's card. If it was put in again, forget the work on it, unless its own hook took it out."""
-        has_stayed = self.place is None or card.has_stayed(*self.place)
-        self.place = card.address, card.arrival
+        has_stayed = self.last_card is None or card.has_stayed(*self.last_card)
+        self.last_card = card.address, card.arrival
         if not self.is_hook_seen:
             self.is_taken_out |= not has_stayed
             self.is_hook_seen = self.hook is None or self.hook.done()
@@ -88,8 +88,8 @@ class Memory:
         """Return the record of the card. A card that its own hook took out counts as the recorded one."""
         if not self.is_hook_seen:
             return msgspec.structs.replace(record, arrival=0)
-        if self.is_taken_out and self.place is not None:
-            return msgspec.structs.replace(record, arrival=self.place[1])
+        if self.is_taken_out and self.last_card is not None:
+            return msgspec.structs.replace(record, arrival=self.last_card[1])
         return record
 
     def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:

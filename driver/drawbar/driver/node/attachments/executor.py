@@ -101,8 +101,8 @@ class _Acting:
                 await reporter.report_remembered(attachment)
             case actions.ReportClean(card=card):
                 await reporter.clean(attachment, self._recognise(card))
-            case actions.RecordPlace(card=card):
-                await reporter.record_place(attachment, self._recognise(card))
+            case actions.RecordLocation(card=card):
+                await reporter.record_location(attachment, self._recognise(card))
             case actions.ReportHealth(verdict=verdict):
                 await reporter.health(attachment, verdict)
             case actions.ReportBlocked(reason=reason, message=message):

@@ -35,8 +35,8 @@ def build_late(observed: actions.Observed) -> actions.ReportFailed:
             )
             return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Wrong(card=card, why=why):
-            place = f"slot {card.first.slot}" if card.first.slot else card.address
-            text = f"{place} has another device than {_describe(observed.attachment)}: {why}; look at the fabric's ports"
+            where = f"slot {card.first.slot}" if card.first.slot else card.address
+            text = f"{where} has another device than {_describe(observed.attachment)}: {why}; look at the fabric's ports"
             return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Ambiguous(cards=cards):
             text = f"several cards show the numbers of {_describe(observed.attachment)}: {_addresses(cards)}; take the others out"
@@ -88,18 +88,16 @@ def _build_absent(observed: actions.Observed, slot: model.Slot | None) -> action
             message=f"{text}: its link did not come up; look at the cable and the port",
         )
     if slot is not None:
-        place = f"slot {slot.name} of this node"
+        slot_text = f"slot {slot.name} of this node"
     else:
-        place = f"the slot of host {attachment.spec.host_id}"
+        slot_text = f"the slot of host {attachment.spec.host_id}"
     hanging = ", ".join(observed.hanging[:_NAMED])
     look = (
         f"the kernel does not finish reading {hanging}: look at its log (dmesg), and at "
         if hanging
         else "look at "
     )
-    text = (
-        f"no {_describe(attachment, is_present=False)} appeared within {waited}; {look}the link and {place}"
-    )
+    text = f"no {_describe(attachment, is_present=False)} appeared within {waited}; {look}the link and {slot_text}"
     return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
 
 

@@ -407,24 +407,24 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
         slots = self.inventory.slots
         if not name or (not is_exact and any(_is_repeated(name, slot.name) for slot in slots)):
             return Absent()
-        place = next((slot for slot in slots if slot.name == name), None)
+        slot = next((slot for slot in slots if slot.name == name), None)
         card = next((card for card in self.inventory.cards if card.first.slot == name), None)
         if card is None:
-            if place is not None and place.present and place.powered is False:
-                return Unpowered(slot=place)
-            return Absent(slot=place)
+            if slot is not None and slot.present and slot.powered is False:
+                return Unpowered(slot=slot)
+            return Absent(slot=slot)
         compared = witnesses.compare(self.identity, card)
         why = self._objection(card, compared)
         if why is not None:
             return Wrong(card=card, why=why)
         if self.may_tell_more(card):
-            return Absent(slot=place, settles=True)
+            return Absent(slot=slot, settles=True)
         if self.narrowed and card not in self.narrowed:
             return Unrecognised(
                 cards=self.narrowed, why=f"{card.address} is in its slot and shows none of its numbers"
             )
-        in_place = Witness(kind=SLOT, fabric=name, host=name, verdict=Verdict.AGREES)
-        return Found(card=card, by=SLOT, witnesses=(*compared, in_place))
+        slot_witness = Witness(kind=SLOT, fabric=name, host=name, verdict=Verdict.AGREES)
+        return Found(card=card, by=SLOT, witnesses=(*compared, slot_witness))
 
     def match_arrival(self, arrivals: Arrivals | None) -> Found | Absent | Unrecognised:
         """Return the match by sole arrival."""

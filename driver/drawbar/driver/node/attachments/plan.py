@@ -95,7 +95,7 @@ def _begin_release(observed: actions.Observed) -> tuple[actions.Action, ...]:
         )
     if node is None or node.boot_id != observed.boot_id:
         # A disk without its driver shows no serial number, so its slot must be on record before.
-        return (actions.RecordPlace(card=card),)
+        return (actions.RecordLocation(card=card),)
     return (actions.Release(card=card, slot=card.first.slot or node.slot),)
 
 
@@ -215,7 +215,7 @@ def _make_ready(
         return () if _is_failed(observed) else (lost,)
     if observed.is_recognition_new:
         # A card without an identifier is recorded before the first step, because a restarted daemon did not see it arrive.
-        return (actions.RecordPlace(card=card),)
+        return (actions.RecordLocation(card=card),)
     if not observed.ready:
         attempt = observed.attempt
         if attempt is not None and attempt.final and not _has_final_failure(observed):
@@ -263,8 +263,8 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
         return False
     if claim is not None and node.claim_uid != claim.uid:
         return False
-    is_place = (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
-    return is_place and card.has_stayed(node.pci_address, node.arrival)
+    is_same_address = (node.boot_id, node.pci_address) == (observed.boot_id, card.address)
+    return is_same_address and card.has_stayed(node.pci_address, node.arrival)
 
 
 def update_verdict(

@@ -4,7 +4,7 @@ A visible device costs three requests: one to read the claim, and two to write t
 claims have no conditions it costs one. Every other report costs one request.
 
 Server-side apply removes a manager's former fields that are missing in the new object. So each object contains all fields of the node:
-its conditions, its list of cards, and the device's place and health.
+its conditions, its list of cards, and the device's location and health.
 """
 
 import asyncio
@@ -165,10 +165,10 @@ class Reporter:
         baseline = attachments.Baseline(boot_id=self.boot_id)
         await self._apply(attachment, build_apply(attachment, baseline=baseline))
 
-    async def record_place(
+    async def record_location(
         self, attachment: attachments.DeviceAttachment, recognised: RecognisedDevice
     ) -> None:
-        """Record the device's place, and nothing else."""
+        """Record the device's location, and nothing else."""
         node = report(attachment, recognised, self.boot_id, used=True)
         await self._apply(attachment, build_apply(attachment, node=node))
 
@@ -318,7 +318,7 @@ def _cut(source: str) -> str:
 def report(
     attachment: attachments.DeviceAttachment, recognised: RecognisedDevice, boot_id: str, *, used: bool
 ) -> attachments.NodeReport:
-    """Return the report with the device's place now; its health stays as reported.
+    """Return the report with the device's location now; its health stays as reported.
 
     Args:
         attachment: the attachment as known now.
@@ -393,9 +393,9 @@ def build_apply(
     listed = baseline or status.baseline
     if listed is not None:
         content["baseline"] = msgspec.to_builtins(listed)
-    place = node or status.node
-    if place is not None:
-        content["node"] = msgspec.to_builtins(place)
+    node_report = node or status.node
+    if node_report is not None:
+        content["node"] = msgspec.to_builtins(node_report)
     return {
         "apiVersion": attachments.API_VERSION,
         "kind": attachments.KIND,

@@ -144,7 +144,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 # Neither frozen nor checked, for speed: every function read makes one.
 @dataclasses.dataclass(slots=True)
-class _Place:
+class _FunctionDirectory:
     """A function's directory.
 
     Attributes:
@@ -196,7 +196,9 @@ def read(root: str, address: str, around: Surroundings) -> model.PciFunction | N
         names, directories = _entries(descriptor, ids)
         if not names:
             return None
-        return _build(_Place(root, address, relative, descriptor, ids, names, directories), around)
+        return _build(
+            _FunctionDirectory(root, address, relative, descriptor, ids, names, directories), around
+        )
     finally:
         os.close(descriptor)
 
@@ -217,30 +219,34 @@ def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]
     )
 
 
-def _build(place: _Place, around: Surroundings) -> model.PciFunction:
-    ids, names, descriptor = place.ids, place.names, place.descriptor
+def _build(directory: _FunctionDirectory, around: Surroundings) -> model.PciFunction:
+    ids, names, descriptor = directory.ids, directory.names, directory.descriptor
     bridge = ids.kind is DeviceClass.BRIDGE
     owner = files.link_name("physfn", descriptor) if "physfn" in names else None
     physical = owner is None
     number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)
     dsn = model.format_serial(number) if number is not None else None
-    below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
+    below = (
+        pci.read_children(directory.root, directory.path, directory.directories)
+        if directory.directories
+        else _CHILDLESS
+    )
     group = files.parse_number(files.link_name("iommu_group", descriptor)) if "iommu_group" in names else None
     nodes, defect = below.device_nodes, None
     if ids.driver is not None and (ids.driver == partitions.DRIVER or vfio.is_driver(ids.driver)):
-        nodes, defect = _device_nodes(place, around, ids.driver, group, nodes)
-    information = _information(place, around) if ids.driver == nvidia.DRIVER else None
+        nodes, defect = _device_nodes(directory, around, ids.driver, group, nodes)
+    information = _information(directory, around) if ids.driver == nvidia.DRIVER else None
     nodes = (*nodes, *nvidia.device_nodes(information))
-    ari = not bridge and _has_ari(place, owner)
-    controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
+    ari = not bridge and _has_ari(directory, owner)
+    controllers = pci.read_nvme(directory.path) if "nvme" in directory.directories else ()
     identifiers, unread = (
-        identities.read(_identity(place, dsn, around, information, hidden=hidden))
+        identities.read(_identity(directory, dsn, around, information, hidden=hidden))
         if physical and not bridge
         else identities.NOTHING
     )
     return model.PciFunction(
-        address=place.address,
-        path=place.relative,
+        address=directory.address,
+        path=directory.relative,
         class_code=ids.class_code,
         device_class=ids.kind,
         vendor=ids.vendor,
@@ -249,22 +255,22 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         subsystem_device=ids.subsystem_device,
         driver=ids.driver,
         numa_node=_numa_node(descriptor, owner, around.nodes),
-        pcie_root=_root_complex(place.relative),
+        pcie_root=_root_complex(directory.relative),
         # A virtual function has its physical one's link; its own registers are undefined (9.3.5.7).
         link=pci.read_link(descriptor) if physical and "current_link_speed" in names else pci.NO_LINK,
-        serial=_class_serial(place, controllers) or dsn,
+        serial=_class_serial(directory, controllers) or dsn,
         dsn=dsn,
         dsn_hidden=hidden,
         iommu_group=group,
         sriov=_sriov(descriptor) if physical and "sriov_totalvfs" in names else None,
         physical_function=owner,
-        slot=_slot(place.relative, owner, around.slots, ari=ari),
+        slot=_slot(directory.relative, owner, around.slots, ari=ari),
         device_nodes=nodes,
         net_interfaces=below.net_interfaces,
         secondary_bus=files.number("secondary_bus_number", descriptor) if bridge else None,
         nvme=controllers,
-        fpga_managers=pci.read_fpga_managers(place.root, around.managers[place.address])
-        if place.address in around.managers
+        fpga_managers=pci.read_fpga_managers(directory.root, around.managers[directory.address])
+        if directory.address in around.managers
         else (),
         # A driver refuses a function without the BARs it needs; vfio accepts any.
         unassigned_bars=_read_unassigned_bars(descriptor)
@@ -278,33 +284,38 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     )
 
 
-def _information(place: _Place, around: Surroundings) -> str | None:
+def _information(directory: _FunctionDirectory, around: Surroundings) -> str | None:
     """Return the text of NVIDIA's driver about the function, or None if it does not come in time."""
     slow = around.slow if around.slow is not None else _DRIVERS_TEXTS
-    return slow.text(nvidia.information_path(around.proc, place.address))
+    return slow.text(nvidia.information_path(around.proc, directory.address))
 
 
 def _identity(
-    place: _Place, dsn: str | None, around: Surroundings, information: str | None, *, hidden: bool
-) -> identities.Place:
-    slow, ids = around.slow, place.ids
+    directory: _FunctionDirectory,
+    dsn: str | None,
+    around: Surroundings,
+    information: str | None,
+    *,
+    hidden: bool,
+) -> identities.FunctionDirectory:
+    slow, ids = around.slow, directory.ids
 
     def vital(is_identified: bool) -> identities.Vpd:
         if (
             slow is None
-            or "vpd" not in place.names
+            or "vpd" not in directory.names
             or not vpd.is_worthwhile(ids.kind, ids.vendor, ids.device, is_identified=is_identified)
-            or not files.is_there("vpd", place.descriptor)
+            or not files.is_there("vpd", directory.descriptor)
         ):
             return identities.NO_VPD
-        inode = files.inode(place.descriptor)
-        return slow.vital(slowreads.Arrival(place.address, inode), f"{place.path}/vpd")
+        inode = files.inode(directory.descriptor)
+        return slow.vital(slowreads.Arrival(directory.address, inode), f"{directory.path}/vpd")
 
-    return identities.Place(
-        path=place.path,
-        descriptor=place.descriptor,
-        names=place.names,
-        directories=place.directories,
+    return identities.FunctionDirectory(
+        path=directory.path,
+        descriptor=directory.descriptor,
+        names=directory.names,
+        directories=directory.directories,
         device_class=ids.kind,
         vendor=ids.vendor,
         driver=ids.driver,
@@ -316,16 +327,16 @@ def _identity(
 
 
 def _device_nodes(
-    place: _Place,
+    directory: _FunctionDirectory,
     around: Surroundings,
     driver: str,
     group: int | None,
     below: tuple[model.DeviceNode, ...],
 ) -> tuple[tuple[model.DeviceNode, ...], str | None]:
     """Return the function's device files, including those elsewhere in the tree, and its `defect`."""
-    if driver == partitions.DRIVER and partitions.MODE_FILE in place.names:
-        mode = files.text(partitions.MODE_FILE, place.descriptor)
-        partitioned = around.partitions.find(place.address, mode, below)
+    if driver == partitions.DRIVER and partitions.MODE_FILE in directory.names:
+        mode = files.text(partitions.MODE_FILE, directory.descriptor)
+        partitioned = around.partitions.find(directory.address, mode, below)
         return (*below, *partitioned.nodes), partitioned.defect
     if vfio.is_driver(driver):
         shown = around.groups.find_node(group) if group is not None else None
@@ -334,15 +345,15 @@ def _device_nodes(
     return below, None
 
 
-def _has_ari(place: _Place, owner: str | None) -> bool:
+def _has_ari(directory: _FunctionDirectory, owner: str | None) -> bool:
     """Return whether the device number of the function, or of its physical one, is a part of its function number.
 
     This requires an endpoint below a port: not on the bus of a root complex, and not on device 0.
     """
-    device = (owner or place.address).rpartition(".")[0]
-    if device.endswith(":00") or place.relative.rpartition("/")[0].rpartition("/")[2].startswith("pci"):
+    device = (owner or directory.address).rpartition(".")[0]
+    if device.endswith(":00") or directory.relative.rpartition("/")[0].rpartition("/")[2].startswith("pci"):
         return False
-    return files.number("physfn/ari_enabled" if owner else "ari_enabled", place.descriptor) == 1
+    return files.number("physfn/ari_enabled" if owner else "ari_enabled", directory.descriptor) == 1
 
 
 def _root_complex(relative: str) -> str | None:
@@ -363,14 +374,14 @@ def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:
         return None, True
 
 
-def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) -> str | None:
+def _class_serial(directory: _FunctionDirectory, controllers: tuple[model.NvmeController, ...]) -> str | None:
     """Return the serial from the class's own driver, or None."""
     for controller in controllers:
         if controller.serial:
             return controller.serial
-    for name in place.directories:
+    for name in directory.directories:
         if model.MEMDEV.fullmatch(name):
-            serial = files.text(name + "/serial", place.descriptor)
+            serial = files.text(name + "/serial", directory.descriptor)
             if model.plausible_serial(files.parse_number(serial)):
                 return serial
     return None

@@ -113,7 +113,7 @@ def _messages(port: str) -> ErrorLog | None:
 
 
 def _error_log(path: str, by_severity: Mapping[Severity, Counters]) -> ErrorLog | None:
-    return ErrorLog(place=path.rpartition("/")[2], counters=by_severity) if by_severity else None
+    return ErrorLog(address=path.rpartition("/")[2], counters=by_severity) if by_severity else None
 
 
 def _find_top(card: model.Card) -> model.PciFunction:

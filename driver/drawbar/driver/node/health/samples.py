@@ -30,11 +30,11 @@ class ErrorLog(msgspec.Struct, frozen=True, kw_only=True):
     """The error counters of one function or port.
 
     Attributes:
-        place: its PCI address.
+        address: its PCI address.
         counters: by severity, without those that the kernel does not count here.
     """
 
-    place: str
+    address: str
     counters: Mapping[Severity, Counters]
 
 

@@ -59,7 +59,7 @@ NO_VPD = Vpd(fields={})
 
 # Neither frozen nor checked, for speed: every function read makes one.
 @dataclass(slots=True)
-class Place:
+class FunctionDirectory:
     """The directory of a physical function that is no bridge.
 
     Attributes:
@@ -93,25 +93,25 @@ _Text = tuple[Kind, str | None, str]
 """A kind, a file's text, and the file's name."""
 
 
-def read(place: Place) -> Shown:
+def read(directory: FunctionDirectory) -> Shown:
     """Return the identifiers of a function. Reads its files."""
-    texts = list(_own_texts(place))
+    texts = list(_own_texts(directory))
     unread: list[tuple[Kind, Silence]] = []
-    if place.driver == "nvidia" and place.device_class is DeviceClass.GPU:
-        text = _gpu_uuid(place.information)
+    if directory.driver == "nvidia" and directory.device_class is DeviceClass.GPU:
+        text = _gpu_uuid(directory.information)
         texts.append((Kind.GPU_UUID, text, "/proc/driver/nvidia"))
         if text is None or "?" in text:
             unread.append((Kind.GPU_UUID, Silence.NOT_INITIALISED))
-    for name in place.directories:
-        if (reader := _folder_reader(name, place.driver)) is not None:
-            texts += reader(place, name)
+    for name in directory.directories:
+        if (reader := _folder_reader(name, directory.driver)) is not None:
+            texts += reader(directory, name)
     identified = _identifiers(texts)
-    vital = place.vpd(any(each.kind is not Kind.PART_NUMBER for each in identified))
+    vital = directory.vpd(any(each.kind is not Kind.PART_NUMBER for each in identified))
     if vital.silence is not None:
         unread.append((Kind.VPD_SERIAL, vital.silence))
     if not vital.fields:
         return identified, tuple(unread)
-    return _identifiers((*texts, *_vital(vital.fields, place.vendor))), tuple(unread)
+    return _identifiers((*texts, *_vital(vital.fields, directory.vendor))), tuple(unread)
 
 
 def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
@@ -126,23 +126,23 @@ def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
     return tuple(itertools.islice(made.values(), witnesses.IDENTIFIERS_MAX))
 
 
-def _own_texts(place: Place) -> Iterator[_Text]:
+def _own_texts(directory: FunctionDirectory) -> Iterator[_Text]:
     """Yield the texts of the function's own files."""
-    if place.dsn is not None:
-        yield Kind.PCIE_DSN, place.dsn, "config"
-    is_amd = place.driver == "amdgpu"
-    if "serial_number" in place.names and (is_amd or place.dsn_hidden):
+    if directory.dsn is not None:
+        yield Kind.PCIE_DSN, directory.dsn, "config"
+    is_amd = directory.driver == "amdgpu"
+    if "serial_number" in directory.names and (is_amd or directory.dsn_hidden):
         # Two files share this name: the kernel's Device Serial Number, and the serial number of AMD's board.
-        text = files.text("serial_number", place.descriptor)
+        text = files.text("serial_number", directory.descriptor)
         is_dsn = text is not None and _DASHED.fullmatch(text) is not None
         if is_dsn or is_amd:
             yield (Kind.PCIE_DSN if is_dsn else Kind.BOARD_SERIAL), text, "serial_number"
     if is_amd:
         for name, kind in (("unique_id", Kind.GPU_UNIQUE_ID), ("product_number", Kind.PART_NUMBER)):
-            if name in place.names:
-                yield kind, files.text(name, place.descriptor), name
-    if place.driver == "habanalabs" and "fuse_ver" in place.names:
-        yield _fuse_version(place, "fuse_ver")
+            if name in directory.names:
+                yield kind, files.text(name, directory.descriptor), name
+    if directory.driver == "habanalabs" and "fuse_ver" in directory.names:
+        yield _fuse_version(directory, "fuse_ver")
 
 
 def _gpu_uuid(information: str | None) -> str | None:
@@ -150,7 +150,7 @@ def _gpu_uuid(information: str | None) -> str | None:
     return match[1] if match else None
 
 
-_FolderReader = Callable[[Place, str], Iterator[_Text]]
+_FolderReader = Callable[[FunctionDirectory, str], Iterator[_Text]]
 
 
 def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
@@ -168,21 +168,21 @@ def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
     return None
 
 
-def _nvme(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _list_names(place, folder, pci.NVME_CONTROLLER):
-        yield _text(place, Kind.NVME_SERIAL, f"{folder}/{name}/serial")
-        kind, nqn, source = _text(place, Kind.NVME_NQN, f"{folder}/{name}/subsysnqn")
+def _nvme(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    for name in _list_names(directory, folder, pci.NVME_CONTROLLER):
+        yield _text(directory, Kind.NVME_SERIAL, f"{folder}/{name}/serial")
+        kind, nqn, source = _text(directory, Kind.NVME_NQN, f"{folder}/{name}/subsysnqn")
         if nqn is not None and not nqn.startswith(_KERNELS_NQN):
             yield kind, nqn, source
-        for namespace in _list_names(place, f"{folder}/{name}", _NAMESPACE):
+        for namespace in _list_names(directory, f"{folder}/{name}", _NAMESPACE):
             below = f"{folder}/{name}/{namespace}"
-            shown = frozenset(files.names(f"{place.path}/{below}"))
+            shown = frozenset(files.names(f"{directory.path}/{below}"))
             if "wwid" in shown:
-                yield from _wwid_texts(_text(place, Kind.EUI64, f"{below}/wwid"))
+                yield from _wwid_texts(_text(directory, Kind.EUI64, f"{below}/wwid"))
             if "eui" in shown:
-                yield _text(place, Kind.EUI64, f"{below}/eui")
+                yield _text(directory, Kind.EUI64, f"{below}/eui")
             if "nguid" in shown:
-                yield _text(place, Kind.NGUID, f"{below}/nguid")
+                yield _text(directory, Kind.NGUID, f"{below}/nguid")
 
 
 def _wwid_texts(text: _Text) -> Iterator[_Text]:
@@ -193,71 +193,71 @@ def _wwid_texts(text: _Text) -> Iterator[_Text]:
         yield Kind.NGUID, value, source
 
 
-def _net(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _list_names(place, folder):
+def _net(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    for name in _list_names(directory, folder):
         below = f"{folder}/{name}"
-        if files.text(f"{below}/addr_assign_type", place.descriptor) != _IS_PERMANENT:
+        if files.text(f"{below}/addr_assign_type", directory.descriptor) != _IS_PERMANENT:
             continue
-        port = files.text(f"{below}/phys_port_name", place.descriptor)
+        port = files.text(f"{below}/phys_port_name", directory.descriptor)
         if port is None or not _REPRESENTOR.fullmatch(port):
-            yield _text(place, Kind.MAC, f"{below}/address")
+            yield _text(directory, Kind.MAC, f"{below}/address")
 
 
-def _virtio(place: Place, folder: str) -> Iterator[_Text]:
-    yield from _net(place, f"{folder}/net")
+def _virtio(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    yield from _net(directory, f"{folder}/net")
 
 
-def _infiniband(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _list_names(place, folder):
-        yield _text(place, Kind.NODE_GUID, f"{folder}/{name}/node_guid")
+def _infiniband(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    for name in _list_names(directory, folder):
+        yield _text(directory, Kind.NODE_GUID, f"{folder}/{name}/node_guid")
 
 
-def _memdev(place: Place, folder: str) -> Iterator[_Text]:
-    yield _text(place, Kind.PCIE_DSN, f"{folder}/serial")
+def _memdev(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    yield _text(directory, Kind.PCIE_DSN, f"{folder}/serial")
 
 
-def _habanalabs(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _list_names(place, folder):
-        yield _fuse_version(place, f"{folder}/{name}/fuse_ver")
+def _habanalabs(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    for name in _list_names(directory, folder):
+        yield _fuse_version(directory, f"{folder}/{name}/fuse_ver")
 
 
-def _fuse_version(place: Place, path: str) -> _Text:
-    text = files.text(path, place.descriptor)
+def _fuse_version(directory: FunctionDirectory, path: str) -> _Text:
+    text = files.text(path, directory.descriptor)
     # A placeholder stays a placeholder after the prefix.
     return Kind.VENDOR, f"fuse-ver={text}" if text and witnesses.normal(Kind.SERIAL, text) else None, path
 
 
-def _xmc(place: Place, folder: str) -> Iterator[_Text]:
-    for name in _list_names(place, folder):
+def _xmc(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
+    for name in _list_names(directory, folder):
         if name == "serial_num":
-            yield _text(place, Kind.BOARD_SERIAL, f"{folder}/{name}")
+            yield _text(directory, Kind.BOARD_SERIAL, f"{folder}/{name}")
         elif name.startswith("mac_addr"):
-            yield _text(place, Kind.MAC, f"{folder}/{name}")
+            yield _text(directory, Kind.MAC, f"{folder}/{name}")
 
 
-def _board_controller(place: Place, folder: str) -> Iterator[_Text]:
+def _board_controller(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
     """Yield the MAC addresses of an Intel card; its board controller is some directories below the function."""
     budget = itertools.count()
-    for path, names in _folders(place, folder, _DEPTH_MAX, budget):
+    for path, names in _folders(directory, folder, _DEPTH_MAX, budget):
         if "mac_address" in names:
-            text = files.text(f"{path}/mac_address", place.descriptor) or ""
-            count = files.number(f"{path}/mac_count", place.descriptor) or 1
+            text = files.text(f"{path}/mac_address", directory.descriptor) or ""
+            count = files.number(f"{path}/mac_count", directory.descriptor) or 1
             source = f"{path.rpartition('/')[2]}/mac_address"
             yield from ((Kind.MAC, each, source) for each in _consecutive_macs(text, count))
 
 
 def _folders(
-    place: Place, folder: str, levels: int, budget: Iterator[int]
+    directory: FunctionDirectory, folder: str, levels: int, budget: Iterator[int]
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield a directory and its subdirectories, each with the names of its files."""
     if next(budget) >= _FOLDERS_MAX:
         return
-    entries = files.entries(f"{place.path}/{folder}")
+    entries = files.entries(f"{directory.path}/{folder}")
     below = {each.name for each in entries if each.is_dir(follow_symlinks=False)}
     yield folder, frozenset(each.name for each in entries) - below
     if levels > 1:
         for name in sorted(below - pci.ATTRIBUTES_ONLY):
-            yield from _folders(place, f"{folder}/{name}", levels - 1, budget)
+            yield from _folders(directory, f"{folder}/{name}", levels - 1, budget)
 
 
 def _consecutive_macs(address: str, count: int) -> Iterator[str]:
@@ -285,11 +285,13 @@ _FOLDERS: dict[str, _FolderReader] = {
 }
 
 
-def _text(place: Place, kind: Kind, path: str) -> _Text:
-    return kind, files.text(path, place.descriptor), path
+def _text(directory: FunctionDirectory, kind: Kind, path: str) -> _Text:
+    return kind, files.text(path, directory.descriptor), path
 
 
-def _list_names(place: Place, folder: str, pattern: re.Pattern[str] | None = None) -> list[str]:
+def _list_names(
+    directory: FunctionDirectory, folder: str, pattern: re.Pattern[str] | None = None
+) -> list[str]:
     """Return the names in a directory of the function that match the pattern."""
-    listed = files.names(os.path.join(place.path, folder))  # noqa: PTH118 - as everywhere in this package, paths are str
+    listed = files.names(os.path.join(directory.path, folder))  # noqa: PTH118 - as everywhere in this package, paths are str
     return [name for name in listed if pattern is None or pattern.fullmatch(name)][:_ENTRIES_MAX]

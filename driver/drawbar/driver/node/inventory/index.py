@@ -183,13 +183,13 @@ class _Ordered(Generic[_Item]):
         self._keys: list[tuple[int, str]] = []
 
     def insert(self, key: tuple[int, str], item: _Item) -> None:
-        place = bisect.bisect_left(self._keys, key)
-        self._keys.insert(place, key)
-        self.items.insert(place, item)
+        position = bisect.bisect_left(self._keys, key)
+        self._keys.insert(position, key)
+        self.items.insert(position, item)
 
     def remove(self, key: tuple[int, str]) -> None:
-        place = bisect.bisect_left(self._keys, key)
-        del self._keys[place], self.items[place]
+        position = bisect.bisect_left(self._keys, key)
+        del self._keys[position], self.items[position]
 
 
 def build(

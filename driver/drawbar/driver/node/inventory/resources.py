@@ -118,8 +118,8 @@ def memory_bars(header: bytes) -> frozenset[int]:
     if len(header) < HEADER_BYTES or header[_HEADER_TYPE] & 0x7F != _FUNCTION_HEADER:
         return frozenset()
     registers = [
-        int.from_bytes(header[place : place + 4], "little")
-        for place in range(_FIRST_BAR, _FIRST_BAR + 4 * _BARS, 4)
+        int.from_bytes(header[offset : offset + 4], "little")
+        for offset in range(_FIRST_BAR, _FIRST_BAR + 4 * _BARS, 4)
     ]
     implemented, number = set(), 0
     while number < _BARS:

@@ -368,10 +368,10 @@ def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...]
     if attachment is None:
         return None
     node = attachment.status.node
-    place = (node.pci_address, node.boot_id) if node is not None else None
+    location = (node.pci_address, node.boot_id) if node is not None else None
     is_ready = attachment.holds(attachments.VISIBLE), attachment.lends and attachment.is_made_ready
     lends = attachment.lends, is_ready, attachment.deleting
-    return attachment.identity, _slots(attachment), place, lends
+    return attachment.identity, _slots(attachment), location, lends
 
 
 def find_fabric_reason(

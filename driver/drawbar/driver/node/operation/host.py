@@ -49,7 +49,7 @@ class Access(enum.Enum):
     NOT_A_DIRECTORY = enum.auto()
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class HostPath(msgspec.Struct, frozen=True, kw_only=True):
     """A directory to be written.
 
     Attributes:
@@ -73,7 +73,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         first_namespaces: by `user` and `pid`, whether the process is in the host's own namespace; None if unknown.
         boot_id: whether the kernel's boot id is readable.
         sysfs_readable: whether sysfs has a readable PCI bus.
-        sysfs: the PCI bus in sysfs, as a place to write.
+        sysfs: the PCI bus in sysfs, as a directory to be written.
         directories: the directories to be written.
         uevents: why the kernel's uevents cannot be received; None if they can.
     """
@@ -82,8 +82,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     first_namespaces: dict[str, bool | None]
     boot_id: bool
     sysfs_readable: bool
-    sysfs: Place
-    directories: tuple[Place, ...]
+    sysfs: HostPath
+    directories: tuple[HostPath, ...]
     uevents: str | None
 
 
@@ -107,8 +107,8 @@ def facts(directories: tuple[Path, ...], sysfs: Path, *, proc: Path = PROC) -> F
         first_namespaces={name: _is_first(proc, name) for name in FIRST_NAMESPACES},
         boot_id=os.access(proc / BOOT_ID, os.R_OK),
         sysfs_readable=os.access(sysfs / "bus" / "pci" / "devices", os.R_OK),
-        sysfs=_place(sysfs / "bus" / "pci", mounts),
-        directories=tuple(_place(path, mounts) for path in directories),
+        sysfs=_inspect(sysfs / "bus" / "pci", mounts),
+        directories=tuple(_inspect(path, mounts) for path in directories),
         uevents=_uevents(),
     )
 
@@ -129,7 +129,7 @@ def _is_first(proc: Path, name: str) -> bool | None:
         return None
 
 
-def _place(path: Path, mounts: tuple[tuple[str, str], ...]) -> Place:
+def _inspect(path: Path, mounts: tuple[tuple[str, str], ...]) -> HostPath:
     existing = next(
         ancestor
         for ancestor in (path, *path.parents)
@@ -142,7 +142,7 @@ def _place(path: Path, mounts: tuple[tuple[str, str], ...]) -> Place:
     source, mount = max(
         reversed(holding), key=lambda source_and_mount: len(source_and_mount[1]), default=("", "")
     )
-    return Place(path=path, access=_access(existing), existing=existing, source=source, mount=mount)
+    return HostPath(path=path, access=_access(existing), existing=existing, source=source, mount=mount)
 
 
 def _access(existing: Path) -> Access:
@@ -213,16 +213,16 @@ def sentence(findings: Findings) -> str:
     return f"the daemon cannot run here, {len(lines)} things are missing:{listed}"
 
 
-def _directories(places: Sequence[Place]) -> Iterator[str]:
+def _directories(host_paths: Sequence[HostPath]) -> Iterator[str]:
     remedies = {
         Access.READ_ONLY: "it is mounted read-only; mount it read-write",
         Access.DENIED: "permission denied; run as root (runAsUser: 0)",
         Access.NOT_A_DIRECTORY: "it is not a directory; mount the host's directory there",
     }
-    for place in places:
-        if place.access is not Access.FINE:
-            at = "" if place.existing == place.path else f" ({place.existing})"
-            yield f"cannot write {place.path}{at}: {remedies[place.access]}"
+    for host_path in host_paths:
+        if host_path.access is not Access.FINE:
+            at = "" if host_path.existing == host_path.path else f" ({host_path.existing})"
+            yield f"cannot write {host_path.path}{at}: {remedies[host_path.access]}"
 
 
 def _sources(facts: Facts, *, on_host: bool) -> Iterator[str]:
@@ -237,14 +237,14 @@ def _sources(facts: Facts, *, on_host: bool) -> Iterator[str]:
         )
 
 
-def _mount_warnings(places: Sequence[Place]) -> Iterator[str]:
-    for place in places:
-        if place.mount == "/":
-            yield f"{place.path} is in the container's own filesystem; mount the host's (hostPath) at the same path"
+def _mount_warnings(host_paths: Sequence[HostPath]) -> Iterator[str]:
+    for host_path in host_paths:
+        if host_path.mount == "/":
+            yield f"{host_path.path} is in the container's own filesystem; mount the host's (hostPath) at the same path"
         # The host may mount the filesystem below its root, or the mount may show only a part; one path must end with the other.
-        elif place.mount and not _same(place.source, place.mount):
+        elif host_path.mount and not _same(host_path.source, host_path.mount):
             yield (
-                f"{place.mount} shows {place.source} of the host; mount it at the same path, since the kubelet and the "
+                f"{host_path.mount} shows {host_path.source} of the host; mount it at the same path, since the kubelet and the "
                 f"container runtime get paths"
             )
 
@@ -277,14 +277,16 @@ def _privileges(facts: Facts) -> Iterator[str]:
         yield "the kernel sends no uevents into a user namespace (hostUsers: true): no hot-plug will be noticed"
 
 
-def _sysfs(place: Place) -> str:
-    root = place.path.parents[1]
+def _sysfs(host_path: HostPath) -> str:
+    root = host_path.path.parents[1]
     reasons = {
         Access.READ_ONLY: f"{root} is mounted read-only; mount it read-write (privileged: true)",
         Access.DENIED: f"{root} cannot be written; run as root with CAP_DAC_OVERRIDE",
-        Access.NOT_A_DIRECTORY: f"{place.path} is not a directory",
+        Access.NOT_A_DIRECTORY: f"{host_path.path} is not a directory",
     }
-    return f"{reasons[place.access]}: slots cannot be powered, drivers not bound, and devices not released"
+    return (
+        f"{reasons[host_path.access]}: slots cannot be powered, drivers not bound, and devices not released"
+    )
 
 
 log = logging.getLogger(__name__)

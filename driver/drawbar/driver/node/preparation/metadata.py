@@ -74,16 +74,16 @@ class Files:
         Raises:
             errors.PrepareError: a name cannot be part of a path.
         """
-        place = (
+        folders = (
             ("resourceclaimtemplates", claim.pod_claim)
             if claim.pod_claim
             else ("resourceclaims", claim.metadata.name)
         )
-        _check(claim, place[1], *requests)
+        _check(claim, folders[1], *requests)
         return tuple(
             records.Mount(
                 host_path=str(self._file(claim.metadata.uid, request)),
-                container_path="/".join((ROOT, *place, request, f"{self._driver}-metadata.json")),
+                container_path="/".join((ROOT, *folders, request, f"{self._driver}-metadata.json")),
             )
             for request in requests
         )

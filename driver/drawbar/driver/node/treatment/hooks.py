@@ -222,9 +222,9 @@ def find_trusted_file(directory: Path, name: str, what: str) -> Path:
     if not parameters.FILE_NAME.fullmatch(name):
         raise errors.HookFailed(f"{what} {name!r} is not the name of a file: see the parameters of its class")
     path = directory / name
-    for place in (directory, path):
+    for checked in (directory, path):
         try:
-            facts = place.lstat()
+            facts = checked.lstat()
         except OSError as error:
             raise errors.HookFailed(
                 f"there is no {what} {path} on this node ({error.strerror}): put it there, or correct the parameters of its "
@@ -232,7 +232,7 @@ def find_trusted_file(directory: Path, name: str, what: str) -> Path:
             ) from error
         if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & _FOREIGN_WRITES:
             raise errors.HookFailed(
-                f"{place} may be written by others than root: chown root and chmod go-w it"
+                f"{checked} may be written by others than root: chown root and chmod go-w it"
             )
     if not stat.S_ISREG(path.lstat().st_mode):
         raise errors.HookFailed(f"{what} {path} is not a regular file: put the file itself there, no link")

@@ -214,9 +214,9 @@ def _is_nameless(function: model.PciFunction) -> bool:
 
 def _functions_in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
     """Yield every function in or below a slot."""
-    place = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
-    for number in range(_FUNCTIONS if place else 0):
-        link = files.link_target(f"{host.sysfs}/bus/pci/devices/{place}.{number}")
+    slot_address = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
+    for number in range(_FUNCTIONS if slot_address else 0):
+        link = files.link_target(f"{host.sysfs}/bus/pci/devices/{slot_address}.{number}")
         if link is not None:
             port = files.resolve_below_root(link).rpartition("/")[0]
             for address in _addresses_below(host, port):

@@ -249,7 +249,7 @@ def bind(path: Path, pending: Backlog) -> Iterator[None]:
     Raises:
         UeventError: the path is too long, is a file or has too many listeners, or its directory cannot be written.
     """
-    receiver, place = _bind(path)
+    receiver, bound_path = _bind(path)
     loop = asyncio.get_running_loop()
     loop.add_reader(receiver, _drain_datagrams, receiver, pending)
     try:
@@ -257,40 +257,40 @@ def bind(path: Path, pending: Backlog) -> Iterator[None]:
     finally:
         loop.remove_reader(receiver)
         receiver.close()
-        place.unlink(missing_ok=True)
+        bound_path.unlink(missing_ok=True)
         pending.close()
 
 
 def _bind(path: Path) -> tuple[socket.socket, Path]:
     """Return a socket at the first free path, and the path."""
-    places = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, _LISTENERS_MAX))]
-    for place in places:
-        receiver = _try_bind(place)
+    candidates = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, _LISTENERS_MAX))]
+    for candidate in candidates:
+        receiver = _try_bind(candidate)
         if receiver is not None:
-            return receiver, place
+            return receiver, candidate
     raise errors.UeventError(
         f"cannot listen for uevents at {path}: {_LISTENERS_MAX} listen there already; choose another path"
     )
 
 
-def _try_bind(place: Path) -> socket.socket | None:
+def _try_bind(path: Path) -> socket.socket | None:
     """Return a socket bound to this path, or None if another listener has it."""
-    length = len(str(place).encode())
+    length = len(str(path).encode())
     if length > _LONGEST_PATH_BYTES:
         raise errors.UeventError(
-            f"the socket path {place} is {length} bytes long, of at most {_LONGEST_PATH_BYTES}: choose a shorter one"
+            f"the socket path {path} is {length} bytes long, of at most {_LONGEST_PATH_BYTES}: choose a shorter one"
         )
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
-        _remove_stale(place)
-        receiver.bind(str(place))
+        _remove_stale(path)
+        receiver.bind(str(path))
     except OSError as error:
         receiver.close()
-        if error.errno == errno.EADDRINUSE and place.is_socket():
+        if error.errno == errno.EADDRINUSE and path.is_socket():
             return None
         reason = "a file is there" if error.errno == errno.EADDRINUSE else error.strerror
         raise errors.UeventError(
-            f"cannot listen for uevents at {place}: {reason}; choose another path"
+            f"cannot listen for uevents at {path}: {reason}; choose another path"
         ) from error
     return receiver
 

@@ -13,9 +13,9 @@ ADDRESS, PORT = "0000:01:00.0", "0000:00:03.0"
 POLICY = Policy(correctable_per_minute=60, nonfatal_per_hour=2)
 
 
-def log(place, **counts):
+def log(address, **counts):
     return ErrorLog(
-        place=place,
+        address=address,
         counters={
             Severity(name): Counters(total=total, kinds={"DLP": total}) for name, total in counts.items()
         },
@@ -34,8 +34,8 @@ def observe_samples(*samples, elapsed=10.0, policy=POLICY):
     return observed
 
 
-def errors(*totals, severity="fatal", place=PORT, **more):
-    return [make_reading(logs=(log(place, **{severity: total}),), **more) for total in totals]
+def errors(*totals, severity="fatal", address=PORT, **more):
+    return [make_reading(logs=(log(address, **{severity: total}),), **more) for total in totals]
 
 
 def test_errors_from_before_the_first_look_do_not_count():
@@ -61,7 +61,7 @@ def test_counters_that_go_backwards_are_a_new_base_line():
 
 
 def test_another_place_is_a_new_base_line():
-    assert observe_samples(*errors(7), *errors(9, place="0000:00:05.0")).present == {}
+    assert observe_samples(*errors(7), *errors(9, address="0000:00:05.0")).present == {}
 
 
 def test_counters_that_appear_later_begin_at_their_base_line():

@@ -154,10 +154,10 @@ def _order(
         for bridge in bridges
     ]
     if any(len(group) != each for group in groups):
-        places = ", ".join(f"{member.memdev} at {member.bridge}" for member in members)
+        listed = ", ".join(f"{member.memdev} at {member.bridge}" for member in members)
         raise _Misplaced(
             f"{window.name} leads to {', '.join(bridge or 'a host bridge' for bridge in bridges)}, and takes {each} of the "
-            f"devices at each ({places}): change the composite, or look at the firmware's CXL settings"
+            f"devices at each ({listed}): change the composite, or look at the firmware's CXL settings"
         )
     rows = zip(*(_alternate(group, 0) for group in groups), strict=True)
     return tuple(itertools.chain(*rows))

@@ -206,19 +206,19 @@ def _dax(root: str, region: model.Region) -> list[region_steps.Dax]:
     They are below it in sysfs, or within its range: those of persistent memory are below another bus.
     """
     path = f"{root}/{region.path}"
-    places = [
+    directories = [
         f"{path}/{name}/{dax}"
         for name in files.names(path)
         if name.startswith("dax_region")
         for dax in files.names(f"{path}/{name}")
     ]
-    places += [
+    directories += [
         f"{root}/{_DAX}/{name}" for name in files.names(f"{root}/{_DAX}") if _is_in(root, name, region)
     ]
-    by_name = {place.rpartition("/")[2]: place for place in places}
+    by_name = {directory.rpartition("/")[2]: directory for directory in directories}
     return [
-        region_steps.Dax(name=name, driver=files.link_name(f"{place}/driver"))
-        for name, place in by_name.items()
+        region_steps.Dax(name=name, driver=files.link_name(f"{directory}/driver"))
+        for name, directory in by_name.items()
         if name.startswith("dax") and name[3:4].isdecimal()
     ]
 

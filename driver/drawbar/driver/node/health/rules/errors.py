@@ -30,10 +30,10 @@ class _Counted(msgspec.Struct, frozen=True, kw_only=True):
     """The errors of one severity.
 
     Attributes:
-        totals: counters by place.
-        messages: counters of root ports' messages, by place.
+        totals: counters by PCI address.
+        messages: counters of root ports' messages, by PCI address.
         level: the errors in the bucket.
-        grown: new errors by place, from the last reading.
+        grown: new errors by PCI address, from the last reading.
     """
 
     totals: Mapping[str, int] = msgspec.field(default_factory=dict)
@@ -50,20 +50,22 @@ def _count(severity: Severity, look: Look) -> _Counted:
     grown = _growth(before.totals, totals)
     # A root port receives messages about errors that the others have counted too, so only the excess counts.
     # For a card without counters the messages are the only source.
-    for place, amount in _growth(before.messages, messages).items():
+    for address, amount in _growth(before.messages, messages).items():
         if (more := amount - sum(grown.values())) > 0:
-            grown[place] = grown.get(place, 0) + more
+            grown[address] = grown.get(address, 0) + more
     level = _level(before.level, sum(grown.values()), severity, look)
     return _Counted(totals=totals, messages=messages, level=level, grown=grown)
 
 
 def _totals(logs: Iterable[ErrorLog], severity: Severity) -> dict[str, int]:
-    return {log.place: log.counters[severity].total for log in logs if severity in log.counters}
+    return {log.address: log.counters[severity].total for log in logs if severity in log.counters}
 
 
 def _growth(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
     return {
-        place: amount - before[place] for place, amount in now.items() if amount > before.get(place, amount)
+        address: amount - before[address]
+        for address, amount in now.items()
+        if amount > before.get(address, amount)
     }
 
 
@@ -93,7 +95,7 @@ def _level(level: float, grown: int, severity: Severity, look: Look) -> float:
 def _find_excess(severity: Severity, look: Look) -> Evidence | None:
     """Return the errors as evidence, or None if there are too few.
 
-    The kinds are all that the places with new errors have ever counted.
+    The kinds are all that the ports with new errors have ever counted.
     """
     amount, period = _limit(severity, look.thresholds)
     counted: _Counted = look.after
@@ -103,12 +105,12 @@ def _find_excess(severity: Severity, look: Look) -> Evidence | None:
     logs = (
         log.counters[severity]
         for log in reading.logs
-        if log.place in counted.grown and severity in log.counters
+        if log.address in counted.grown and severity in log.counters
     )
     kinds = {kind for counters in logs for kind in counters.kinds}
     named = f" ({', '.join(sorted(kinds))})" if kinds else ""
-    places = ", ".join(place for place in sorted(counted.grown) if place != reading.address)
-    seen = f", seen by {places}" if places else ""
+    addresses = ", ".join(address for address in sorted(counted.grown) if address != reading.address)
+    seen = f", seen by {addresses}" if addresses else ""
     within = "a minute" if period == MINUTE_SECONDS else "an hour"
     errors = f"{_WORDS[severity]} PCI Express errors{named}{seen}"
     return Evidence(message=f"{reading.address} had {errors}: {amount} or more within {within}")

@@ -12,8 +12,8 @@ def _find_nothing(_: Look) -> None:
 def _find_silent(look: Look) -> Evidence | None:
     if not look.reading.silent:
         return None
-    places = ", ".join(look.reading.silent)
-    return Evidence(message=f"{places} answers all ones: the card is dead, unpowered or pulled")
+    addresses = ", ".join(look.reading.silent)
+    return Evidence(message=f"{addresses} answers all ones: the card is dead, unpowered or pulled")
 
 
 def _find_unbound(look: Look) -> Evidence | None:
