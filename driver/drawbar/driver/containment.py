@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 MESSAGE = errors.UNEXPECTED_LOGGED
 # The same error at the same place is logged once in this time, with the number of its repetitions.
 LOG_EVERY_SECONDS = 600.0
-PLACES_MAX = 256
+ERRORS_MAX = 256
 SUBJECTS_MAX = 4096
 PAUSE_FIRST_SECONDS = 1.0
 PAUSE_MAX_SECONDS = 60.0
@@ -110,8 +110,8 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class _Place:
-    """The time of the last log of an error at a place, and the number of its repetitions since."""
+class _LastLog:
+    """The time of the last log of an error, and the number of its repetitions since."""
 
     logged_at: float
     repeated: int = 0
@@ -132,7 +132,7 @@ class Containment:
         self._counts: dict[str, int] = {}
         # The time of the first failure, the oldest first.
         self._failing: OrderedDict[tuple[str, Hashable], float] = OrderedDict()
-        self._places: OrderedDict[tuple[str, str, str], _Place] = OrderedDict()
+        self._last_logs: OrderedDict[tuple[str, str, str], _LastLog] = OrderedDict()
 
     # What is to be seen.
 
@@ -296,16 +296,16 @@ class Containment:
     def _log(self, worker: str, error: BaseException, extra: Mapping[str, object], now: float) -> None:
         frames = traceback.extract_tb(error.__traceback__, limit=-1)
         where = f"{frames[0].filename}:{frames[0].lineno}" if frames else ""
-        place = (worker, type(error).__name__, where)
-        earlier = self._places.get(place)
+        key = (worker, type(error).__name__, where)
+        earlier = self._last_logs.get(key)
         if earlier is not None and now - earlier.logged_at < LOG_EVERY_SECONDS:
             earlier.repeated += 1
             return
         repeated = {"repeated": earlier.repeated} if earlier is not None else {}
-        self._places[place] = _Place(now)
-        self._places.move_to_end(place)
-        if len(self._places) > PLACES_MAX:
-            self._places.popitem(last=False)
+        self._last_logs[key] = _LastLog(now)
+        self._last_logs.move_to_end(key)
+        if len(self._last_logs) > ERRORS_MAX:
+            self._last_logs.popitem(last=False)
         log.error(MESSAGE, exc_info=error, extra={"worker": worker, **extra, **repeated})
 
 

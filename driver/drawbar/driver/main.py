@@ -46,7 +46,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }
 DOUBLES = "Try it out"
 """The group of the verbs of other packages."""
-VERBS = {name: place for verbs in GROUPS.values() for name, place in verbs.items()}
+VERBS = {name: module for verbs in GROUPS.values() for name, module in verbs.items()}
 INTRODUCTION = """\
 drawbar attaches PCIe and CXL devices of a fabric to the Kubernetes node that needs them.
 
@@ -156,10 +156,10 @@ def _split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
         for option in action.option_strings
         if action.nargs != 0
     }
-    place = 0
-    while place < len(words) and words[place].startswith("-"):
-        place += 2 if words[place] in with_value else 1
-    return list(words[:place]), list(words[place:])
+    index = 0
+    while index < len(words) and words[index].startswith("-"):
+        index += 2 if words[index] in with_value else 1
+    return list(words[:index]), list(words[index:])
 
 
 def _has_actions(verb: str) -> bool:

@@ -103,7 +103,7 @@ def test_owners_are_set_where_they_are_given_and_left_alone_elsewhere():
 
 def test_devices_without_a_pool_fill_the_first_with_room():
     first = {f"d{number:03}": "p" for number in range(70)} | {"e": "q"}
-    homes = pool_writes.place({"d000": "elsewhere"}, first, {"p": 2, "p/1": 62})
+    homes = pool_writes.assign_pools({"d000": "elsewhere"}, first, {"p": 2, "p/1": 62})
     assert homes["d000"] == "elsewhere"
     counts = {pool: sum(home == pool for home in homes.values()) for pool in set(homes.values())}
     assert counts == {"elsewhere": 1, "p": 62, "p/1": 2, "p/2": 5, "q": 1}

@@ -165,11 +165,11 @@ def _read_device(driver: str, pool: str, device: Device) -> OtherDevice:
     for name, attribute in device.attributes.items():
         plain = name.rpartition("/")[2].lower()
         for text in attribute.texts:
-            place = address(text)
+            pci_address = address(text)
             # Without a domain the form is too common: a time of day has it.
-            if place and (text.count(":") > 1 or "pci" in plain or "bdf" in plain):
+            if pci_address and (text.count(":") > 1 or "pci" in plain or "bdf" in plain):
                 if not _ELSEWHERE.search(plain):
-                    (parents if _PARENT.search(plain) else own).add(place)
+                    (parents if _PARENT.search(plain) else own).add(pci_address)
             elif _NUMBER.search(plain) and len(text) <= TEXT_CHARS:
                 numbers.add(text)
     if not own and not parents:

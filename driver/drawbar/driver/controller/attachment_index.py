@@ -39,18 +39,18 @@ class Index:
         """Take in a change of one attachment."""
         if old is not None:
             self._attached[old.spec.fabric] -= old.holds(attachments.ATTACHED)
-            for place in _places(old):
-                self._by[place].pop(old.metadata.name, None)
-                if not self._by[place]:
-                    del self._by[place]
+            for index_key in _list_index_keys(old):
+                self._by[index_key].pop(old.metadata.name, None)
+                if not self._by[index_key]:
+                    del self._by[index_key]
             if new is None:
                 for seen in (self._held, self._since, self._idle, self._deleting):
                     seen.forget(old.metadata.name)
         if new is not None:
             attached, spec, name = new.holds(attachments.ATTACHED), new.spec, new.metadata.name
             self._attached[spec.fabric] += attached
-            for place in _places(new):
-                self._by.setdefault(place, {})[name] = new
+            for index_key in _list_index_keys(new):
+                self._by.setdefault(index_key, {})[name] = new
             uid, claim = new.metadata.uid, spec.claim.uid if spec.claim is not None else ""
             holder = (uid, claim, spec.allocation_timestamp)
             self._held.see(name, holder, now)
@@ -131,7 +131,7 @@ def device_key(attachment: attachments.DeviceAttachment) -> names.DeviceKey:
     return names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
 
 
-def _places(attachment: attachments.DeviceAttachment) -> Iterator[tuple[str, str]]:
+def _list_index_keys(attachment: attachments.DeviceAttachment) -> Iterator[tuple[str, str]]:
     yield "uid", attachment.metadata.uid
     yield "fabric", attachment.spec.fabric
     yield "node", attachment.spec.node_name

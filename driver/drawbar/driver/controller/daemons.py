@@ -49,8 +49,8 @@ class Daemons:
 
     def change(self, old: core.Pod | None, new: core.Pod | None) -> bool:
         """Take in a change of a pod; return whether that may change the state of its node."""
-        before = _place(old) if old is not None and old.ready else None
-        after = _place(new) if new is not None and new.ready else None
+        before = _identify_daemon(old) if old is not None and old.ready else None
+        after = _identify_daemon(new) if new is not None and new.ready else None
         if before == after:
             return False
         if before is not None:
@@ -84,7 +84,7 @@ class Daemons:
         self._silent.forget(node)
 
 
-def _place(pod: core.Pod) -> tuple[str, str]:
+def _identify_daemon(pod: core.Pod) -> tuple[str, str]:
     return pod.spec.node_name, pod.metadata.uid
 
 

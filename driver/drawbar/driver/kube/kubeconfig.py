@@ -99,12 +99,12 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
         self._token_path: Path | None = None
         self._header: str | None = None
         self._renewal = self._ends = float("inf")
-        self._place = kubeconfig_files.convert(
+        self._context = kubeconfig_files.convert(
             self._current_context["context"].value, kubeconfig_files.Context
         )
         self._server = kubeconfig_files.convert(self._cluster.value, kubeconfig_files.Cluster)
-        if self._place.user and self._user is None:
-            raise errors.ConfigError(f"there is no user named {self._place.user!r} in users")
+        if self._context.user and self._user is None:
+            raise errors.ConfigError(f"there is no user named {self._context.user!r} in users")
         self._account = kubeconfig_files.convert(
             self._user.value if self._user else {}, kubeconfig_files.User
         )
@@ -132,7 +132,7 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
             refused=self._forget,
             impersonation=identity,
             proxy=_proxy(self._server.proxy_url, settings),
-            namespace=self._place.namespace,
+            namespace=self._context.namespace,
         )
 
     def _address(self) -> str:

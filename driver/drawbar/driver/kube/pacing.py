@@ -45,11 +45,11 @@ class Pace:
         if not self._waiting and self._start(loop.time()) <= loop.time():
             self._next = self._start(loop.time()) + self._interval
             return
-        place = loop.create_future()
-        self._waiting.setdefault(_PAYER.get(), deque()).append(place)
+        waiter = loop.create_future()
+        self._waiting.setdefault(_PAYER.get(), deque()).append(waiter)
         if self._timer is None:
             self._timer = loop.call_at(self._start(loop.time()), self._serve)
-        await place
+        await waiter
 
     def _start(self, now: float) -> float:
         """Return when the next write may begin."""
@@ -61,11 +61,11 @@ class Pace:
         while self._waiting and (start := self._start(loop.time())) <= loop.time():
             payer = next(iter(self._waiting))
             queue = self._waiting.pop(payer)
-            place = queue.popleft()
+            waiter = queue.popleft()
             if queue:
                 # Behind the others.
                 self._waiting[payer] = queue
-            if not place.done():
-                place.set_result(None)
+            if not waiter.done():
+                waiter.set_result(None)
                 self._next = start + self._interval
         self._timer = loop.call_at(self._start(loop.time()), self._serve) if self._waiting else None

@@ -120,7 +120,9 @@ def _drop_doubles(
             yield Delete(slice=stored[name])
 
 
-def place(homes: Mapping[str, str], first: Mapping[str, str], filled: Mapping[str, int]) -> dict[str, str]:
+def assign_pools(
+    homes: Mapping[str, str], first: Mapping[str, str], filled: Mapping[str, int]
+) -> dict[str, str]:
     """Return the pool of each device by its name.
 
     Args:

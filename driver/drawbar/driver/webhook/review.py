@@ -34,7 +34,7 @@ ENTRIES_MAX = 32
 PARAMETERS_BYTES = 64 * 1024
 CONFIGURATION_BYTES = ENTRIES_MAX * (PARAMETERS_BYTES + 16 * 1024)
 
-_PLACES = {
+_PARAMETER_PATHS = {
     "ResourceClaim": (("devices",), parameters.Source.CLAIM),
     "ResourceClaimTemplate": (("spec", "devices"), parameters.Source.CLAIM),
     "DeviceClass": ((), parameters.Source.CLASS),
@@ -111,10 +111,10 @@ def answer(request: Request, driver: str) -> dict[str, Any]:
 
 def problems(request: Request, driver: str) -> Iterator[str]:
     """Yield the problems of the driver's parameters in the object, each with its place."""
-    place = _PLACES.get(request.kind.kind)
-    if place is None or request.kind.group != GROUP:
+    found = _PARAMETER_PATHS.get(request.kind.kind)
+    if found is None or request.kind.group != GROUP:
         return
-    path, source = place
+    path, source = found
     written = _decode(request.object, _Object)
     if written is None or written.metadata.deletion_timestamp is not None:
         return

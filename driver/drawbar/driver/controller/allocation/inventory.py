@@ -135,7 +135,7 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
         reached[opened.name] = (
             does if opened.manager.silent_since is None else msgspec.structs.replace(does, hosts={})
         )
-        places = devices.homes(
+        pools = devices.homes(
             opened.name,
             {names.label(device.id): device for device in opened.devices},
             cluster.pools.in_fabric(opened.name),
@@ -152,7 +152,7 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
             if fabric.spec.policy.immediate.holds(device.id, device.model):
                 reserved_devices[key] = matching.Device(
                     key=key,
-                    pool=places[key.device],
+                    pool=pools[key.device],
                     shown=devices.build_device(cluster.driver, opened.name, device, ()),
                     free=key not in offered
                     and key.device not in resting

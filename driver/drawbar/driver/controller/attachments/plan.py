@@ -123,8 +123,12 @@ def _change_hands(
         and _is_vouched_for(attachment, demand)
     )
     if demand is not None and not demand.failure_reported:
-        same_place = (demand.node, demand.host_id, demand.pool) == (spec.node_name, spec.host_id, spec.pool)
-        return (actions.TakeOver(demand=demand),) if usable and same_place else (actions.Delete(),)
+        is_same_target = (demand.node, demand.host_id, demand.pool) == (
+            spec.node_name,
+            spec.host_id,
+            spec.pool,
+        )
+        return (actions.TakeOver(demand=demand),) if usable and is_same_target else (actions.Delete(),)
     if not usable or observed.keep == datetime.timedelta():
         return (actions.Delete(),)
     if spec.idle_since is None:

@@ -38,7 +38,7 @@ class Parts:
     @property
     def visible_parts(self) -> tuple[contract.Device, ...]:
         """Return all parts, and the devices that are not shown as parts."""
-        return self.adapter.visible_places if self.adapter is not None else ()
+        return self.adapter.visible_parts if self.adapter is not None else ()
 
     def find_device(self, name: str) -> contract.Device | None:
         """Return the device behind a part, which the fabric chose or carved, or None if there is none."""

@@ -62,7 +62,7 @@ _WORST_FIRST = (
     contract.Health.OK,
 )
 _Members = tuple[str, ...]
-_Place = tuple[str, str, tuple[str, ...]]
+_Location = tuple[str, str, tuple[str, ...]]
 """An enclosure, a switch and reachability groups."""
 
 
@@ -228,19 +228,21 @@ class _Room:
             or self.is_taken(members)
         ):
             return False
-        places, models = set(), set()
+        locations, models = set(), set()
         for member, number in zip(members, wanted, strict=True):
             if member in self.listed:
                 if takes.get(member) != number:
                     return False
-                places.add(self._place(rule, member))
+                locations.add(self._find_location(rule, member))
                 models.add((number, self.listed[member].model))
             elif member not in self.missing:
                 return False
-        return None not in places and len(places) <= 1 and len(models) == len({part for part, _ in models})
+        return (
+            None not in locations and len(locations) <= 1 and len(models) == len({part for part, _ in models})
+        )
 
-    def _place(self, rule: fabrics.CompositeRule, device: str) -> _Place | None:
-        """Return the common place of a composite's devices, or None if it is not known."""
+    def _find_location(self, rule: fabrics.CompositeRule, device: str) -> _Location | None:
+        """Return the common location of a composite's devices, or None if it is not known."""
         listed = self.listed[device]
         reached = tuple(sorted(listed.reach_groups))
         if rule.within is fabrics.Within.ENCLOSURE:
@@ -249,12 +251,14 @@ class _Room:
 
     def _groups(self, rule: fabrics.CompositeRule, rest: Mapping[str, int]) -> Iterable[_Members]:
         """Yield the complete groups of devices outside of composites, first those that can be attached now."""
-        by_place: dict[_Place, dict[tuple[int, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+        by_location: dict[_Location, dict[tuple[int, str], list[str]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for device in sorted(rest, key=lambda name: (self._is_unusable(name), naturalorder.sort_key(name))):
-            place = self._place(rule, device)
-            if place is not None:
-                by_place[place][rest[device], self.listed[device].model].append(device)
-        for _, by_model in sorted(by_place.items()):
+            location = self._find_location(rule, device)
+            if location is not None:
+                by_location[location][rest[device], self.listed[device].model].append(device)
+        for _, by_model in sorted(by_location.items()):
             runs: list[list[list[str]]] = [[] for _ in rule.devices]
             for (number, _), devices in sorted(by_model.items()):
                 count = rule.devices[number].count
@@ -288,7 +292,7 @@ class _Room:
     def _report(self, rule: fabrics.CompositeRule, taken: Collection[int], over: Sequence[str]) -> None:
         """Add a sentence about the devices that the rule leaves over, and about the missing ones."""
         missing = [part for number, part in enumerate(rule.devices) if number not in taken]
-        unknown = [device for device in over if self._place(rule, device) is None]
+        unknown = [device for device in over if self._find_location(rule, device) is None]
         reasons = [f"the fabric has no {_kind(part)}" for part in missing] or [
             f"a composite takes {_join_texts([f'{part.count} {_kind(part)}' for part in rule.devices])} of one {rule.within}"
         ]

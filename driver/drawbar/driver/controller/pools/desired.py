@@ -188,12 +188,12 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
     arranged = _arrange(observed, kept_whole)
     by_name = {names.label(device.id): device for device in observed.devices}
     kept = _find_kept_names(observed, arranged)
-    places = _homes(observed, arranged, kept)
+    pools = _homes(observed, arranged, kept)
     members_of = {**arranged.unlisted, **arranged.members}
     withheld = find_reserved(observed.policy.immediate, observed.devices) - kept_whole
     candidates = {
         name: _Candidate(
-            pool=places[name],
+            pool=pools[name],
             device=devices.build_offer(observed.driver, observed.fabric, offer),
             causes=find_all_causes(observed, name, offer.device, members_of, by_name),
         )

@@ -195,7 +195,7 @@ def homes(
     """Return the pool of each device by its name: its published or claimed pool, else the first of its kind with room."""
     rules = rules or Rules()
     first = _first_pools(fabric, devices, published, rules)
-    places: dict[str, str] = {}
+    pools: dict[str, str] = {}
     filled: Counter[str] = Counter()
     full = {
         published_slice.spec.pool.name
@@ -211,13 +211,13 @@ def homes(
             if device.name in rules.unlisted:
                 filled[pool] += 1
             if wanted is not None and stays and not returns:
-                places[device.name] = pool
+                pools[device.name] = pool
                 filled[pool] += 1
     claim_pools = {**rules.claim_pools, **rules.claimed}
-    for name in sorted(claim_pools.keys() & (first.keys() - places.keys())):
-        places[name] = claim_pools[name]
+    for name in sorted(claim_pools.keys() & (first.keys() - pools.keys())):
+        pools[name] = claim_pools[name]
         filled[claim_pools[name]] += 1
-    return pool_writes.place(places, first, filled)
+    return pool_writes.assign_pools(pools, first, filled)
 
 
 def _first_pools(

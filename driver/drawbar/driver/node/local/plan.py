@@ -127,7 +127,7 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
             chosen[name] = pool
             filled[pool] += 1
     first = {offer.device.name: nodepools.pool(observed.node_name) for offer in observed.offers}
-    return pool_writes.place(chosen, first, filled)
+    return pool_writes.assign_pools(chosen, first, filled)
 
 
 def _actual(observed: Observed, ours: list[slices.ResourceSlice]) -> Mapping[str, slices.ResourceSlice]:
@@ -148,13 +148,13 @@ def _build_pools(
         for listed in (*observed.remembered, *published)
         for device in listed.spec.devices
     }
-    places = homes(observed, published)
+    pools = homes(observed, published)
     desired: dict[str, list[slices.Device]] = {}
     for offer in sorted(observed.offers, key=lambda offer: offer.device.name):
         name = offer.device.name
         taints = _taints(observed.driver, offer, before.get(name, ()), now)
         device = offer.device if observed.keeps_conditions else _remove_conditions(offer.device)
-        desired.setdefault(places[name], []).append(msgspec.structs.replace(device, taints=taints))
+        desired.setdefault(pools[name], []).append(msgspec.structs.replace(device, taints=taints))
     return desired
 
 

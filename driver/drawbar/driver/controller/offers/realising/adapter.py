@@ -93,7 +93,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         return self._devices.values()
 
     @property
-    def visible_places(self) -> tuple[contract.Device, ...]:
+    def visible_parts(self) -> tuple[contract.Device, ...]:
         """Return all parts, and the devices that are not shown as parts."""
         return (
             *(device for device in self.listed_devices if device.id not in self.hidden),
@@ -128,7 +128,7 @@ class RealisingAdapter(wrapping.KeepingAdapter):
         """Return all parts, and the devices that are not shown as parts."""
         listed = await self._read()
         self.arrange()
-        return dataclasses.replace(listed, devices=self.visible_places)
+        return dataclasses.replace(listed, devices=self.visible_parts)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Attach a part, after its preparation, or a plain device; return the operation.

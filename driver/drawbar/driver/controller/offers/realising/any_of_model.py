@@ -21,7 +21,7 @@ class AnyOfModel(adapter.RealisingAdapter):
     _arranged = any_of_model.Arrangement()
 
     @property
-    def visible_places(self) -> tuple[contract.Device, ...]:
+    def visible_parts(self) -> tuple[contract.Device, ...]:
         """Return the places, as last reported."""
         return tuple(self.parts.values())
 
@@ -45,7 +45,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         """Return all places; their changes count as reported."""
         listed = await self._read()
         self._choose()
-        return dataclasses.replace(listed, devices=self.visible_places)
+        return dataclasses.replace(listed, devices=self.visible_parts)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
