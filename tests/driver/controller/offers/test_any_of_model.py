@@ -133,9 +133,9 @@ TABLE = {
 @pytest.mark.parametrize(("devices", "holds", "claimed", "expected"), TABLE.values(), ids=TABLE)
 def test_the_places_of_a_fabric(devices, holds, claimed, expected):
     arranged = arrange(devices, *holds, claimed=claimed)
-    assert {name: arranged.contents.get(name) for name in arranged.places} == expected
+    assert {name: arranged.contents.get(name) for name in arranged.parts} == expected
     by_id = {each.id: each for each in devices}
-    for name, place in arranged.places.items():
+    for name, place in arranged.parts.items():
         placed_device = by_id.get(arranged.contents.get(name, ""))
         assert place.connection == (placed_device.connection if placed_device else None)
         assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, (), None)
@@ -146,15 +146,15 @@ def test_a_place_shows_what_all_devices_of_its_model_have_in_common():
         device("a", vendor="V", enclosure="e1", memory_bytes=8),
         device("b", vendor="V", enclosure="e2", memory_bytes=8),
     ]
-    place = arrange(alike).places["m-1"]
+    place = arrange(alike).parts["m-1"]
     assert (place.vendor, place.memory_bytes, place.enclosure) == ("V", 8, "")
     ill = dataclasses.replace(alike[0], health=contract.Health.WARNING)
-    assert arrange([ill, alike[1]]).places["m-1"].health is contract.Health.UNKNOWN
+    assert arrange([ill, alike[1]]).parts["m-1"].health is contract.Health.UNKNOWN
 
 
 @pytest.mark.parametrize("model", ["m" * 60, "NVIDIA H100 80GB " + "x" * 60, "M1"])
 def test_names_of_places_are_dns_labels_that_tell_models_apart(model):
-    names = arrange([device("a", model=model), device("b", model=model + "x")]).places
+    names = arrange([device("a", model=model), device("b", model=model + "x")]).parts
     assert len(names) == 2
     assert all(len(name) <= 63 and name == name.lower() and name.endswith("-1") for name in names)
 
@@ -242,11 +242,11 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
     mark = MARK if marks_kept else None
     arranged = arrange(devices, *holds, claimed=claimed, mark=mark)
     assert len(set(arranged.contents.values())) == len(arranged.contents)
-    empty = [name for name in arranged.places if name not in arranged.contents]
+    empty = [name for name in arranged.parts if name not in arranged.contents]
     free = sum(each.connection is None for each in devices)
     assert len(empty) <= free + len(holds)
     again = arrange(devices, *holds, claimed=claimed, mark=mark, memory=arranged.memory)
-    assert again.places == arranged.places
+    assert again.parts == arranged.parts
 
 
 def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common():
@@ -255,6 +255,6 @@ def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common(
     arrangement = arrange([*FREE, part], waiting)
     devices = {each.id: each for each in (*FREE, part)}
     assert any_of_model.adoptable(devices, waiting, arrangement, MARK) is None
-    assert arrangement.places["m-2"].memory_bytes == 0
+    assert arrangement.parts["m-2"].memory_bytes == 0
     whole = [dataclasses.replace(each, memory_bytes=18) for each in FREE]
-    assert arrange([*whole, part], waiting).places["m-2"].memory_bytes == 18
+    assert arrange([*whole, part], waiting).parts["m-2"].memory_bytes == 18

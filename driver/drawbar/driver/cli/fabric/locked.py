@@ -242,7 +242,7 @@ def _free_places(
     by_id = {device.id: device for device in devices}
     arrangement = any_of_model.arrange(by_id, held, any_of_model.Memory(), None)
     free = [
-        place for name, place in arrangement.places.items() if name not in held.parts and place.model == model
+        place for name, place in arrangement.parts.items() if name not in held.parts and place.model == model
     ]
     return tuple(reversed(free))
 

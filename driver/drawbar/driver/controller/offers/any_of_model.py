@@ -51,12 +51,12 @@ class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
     """The places of a fabric.
 
     Attributes:
-        places: by name, each place as a device of that id.
+        parts: by name, each place as a device of that id.
         contents: by place, the id of the device in it.
         memory: the memory for the next arrangement.
     """
 
-    places: Mapping[str, contract.Device] = msgspec.field(default_factory=dict)
+    parts: Mapping[str, contract.Device] = msgspec.field(default_factory=dict)
     contents: Mapping[str, str] = msgspec.field(default_factory=dict)
     memory: Memory = Memory()
 
@@ -87,7 +87,7 @@ def arrange(
     orphans: dict[str, str] = {}
     foreign: set[str] = set()
     used = {part.name for part in held.parts.values()}
-    former = {device_id: place for place, device_id in memory.orphans.items()}
+    former = {device_id: name for name, device_id in memory.orphans.items()}
     for device in sorted(devices.values(), key=lambda device: device.id):
         connection = device.connection
         if connection is None or device.id in inside:
@@ -95,20 +95,20 @@ def arrange(
         # An attach whose answer was lost may have made it.
         may_be_waited_for = connection.request_id is None and (connection.host_id, device.model) in waited_for
         if mark is not None and connection.mark == mark and device.model and not may_be_waited_for:
-            place = former.get(device.id, "")
-            if not place or place in used:
-                place = next(name for name in _number_names(_stem(device)) if name not in used)
-            orphans[place] = device.id
-            used.add(place)
+            name = former.get(device.id, "")
+            if not name or name in used:
+                name = next(name for name in _number_names(_stem(device)) if name not in used)
+            orphans[name] = device.id
+            used.add(name)
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
     contents |= orphans
-    places = _find_held_places(devices, held, contents, orphans, common)
+    parts = _find_held_parts(devices, held, contents, orphans, common)
     for stem, count in _count_free(whole, set(contents.values()), waiting).items():
         for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
-            places[name] = dataclasses.replace(common[stem], id=name)
+            parts[name] = dataclasses.replace(common[stem], id=name)
     memory = msgspec.structs.replace(memory, orphans=orphans, foreign=frozenset(foreign))
-    return Arrangement(places=places, contents=contents, memory=memory)
+    return Arrangement(parts=parts, contents=contents, memory=memory)
 
 
 def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
@@ -181,7 +181,7 @@ def withdrawn(
     return frozenset(
         name
         for name in expected
-        if name not in arrangement.places
+        if name not in arrangement.parts
         and name not in arrangement.contents
         and wanted[_stem_of(name)] <= listed.get(_stem_of(name), 0)
     )
@@ -205,7 +205,7 @@ def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memo
             kept[part.uid] = orphan.id
     return Memory(
         named=kept,
-        orphans={place: device_id for place, device_id in memory.orphans.items() if device_id in connected},
+        orphans={name: device_id for name, device_id in memory.orphans.items() if device_id in connected},
         foreign=memory.foreign & connected,
     )
 
@@ -234,7 +234,7 @@ def _awaits(part: Holding, contents: Mapping[str, str], memory: Memory) -> bool:
     return part.name not in contents and not part.device_id and part.uid not in memory.named
 
 
-def _find_held_places(
+def _find_held_parts(
     devices: Mapping[str, contract.Device],
     held: Holdings,
     contents: Mapping[str, str],
@@ -243,21 +243,21 @@ def _find_held_places(
 ) -> dict[str, contract.Device]:
     """Return the held places, without those whose device is not listed."""
     models = {part.name: part.model for part in held.parts.values()}
-    models |= {place: devices[device_id].model for place, device_id in orphans.items()}
+    models |= {name: devices[device_id].model for name, device_id in orphans.items()}
     of_model = {shared.model: shared for shared in common.values()}
-    places = {}
+    parts = {}
     for name, model in models.items():
         placed_device = devices.get(contents.get(name, ""))
         # The groups of a model's devices may have changed since the place was given.
         shared = common.get(_stem_of(name)) or of_model.get(model)
         if placed_device is not None:
             shared = shared or common.get(_stem(placed_device), placed_device)
-            places[name] = dataclasses.replace(
+            parts[name] = dataclasses.replace(
                 shared, id=name, health=placed_device.health, connection=placed_device.connection
             )
         elif name not in contents and shared is not None:
-            places[name] = dataclasses.replace(shared, id=name)
-    return places
+            parts[name] = dataclasses.replace(shared, id=name)
+    return parts
 
 
 def _count_free(
@@ -308,9 +308,9 @@ def _stem(device: contract.Device) -> str:
     return names.label(text, room=_NUMBER_CHARS + 1)
 
 
-def _stem_of(place: str) -> str:
+def _stem_of(name: str) -> str:
     """Return the name of a place without its number."""
-    return place.rpartition("-")[0]
+    return name.rpartition("-")[0]
 
 
 def _common_device(alike: Sequence[contract.Device]) -> contract.Device:

@@ -80,10 +80,10 @@ class AnyOfModel(adapter.RealisingAdapter):
 
     def _choose(self) -> None:
         self._arranged = any_of_model.arrange(self._devices, self.held, self._arranged.memory, self._mark)
-        self.parts = self._arranged.places
+        self.parts = self._arranged.parts
         self.contents = {
-            place: self._devices[device_id]
-            for place, device_id in self._arranged.contents.items()
+            name: self._devices[device_id]
+            for name, device_id in self._arranged.contents.items()
             if device_id in self._devices
         }
 
@@ -183,22 +183,22 @@ class AnyOfModel(adapter.RealisingAdapter):
     def _translate(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation with its place as its device; without a device if that is in no place of ours."""
         part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
-        place = part.name if part is not None else None
-        if place is None and device is not None:
-            place = self._place_of(device.id)
-        return dataclasses.replace(operation, device=self.parts.get(place) if place is not None else None)
+        name = part.name if part is not None else None
+        if name is None and device is not None:
+            name = self._find_part_name(device.id)
+        return dataclasses.replace(operation, device=self.parts.get(name) if name is not None else None)
 
     def _translate_host(self, host: contract.Host) -> contract.Host:
         ports = tuple(
             port
             if port.device_id is None
-            else dataclasses.replace(port, device_id=self._place_of(port.device_id) or port.device_id)
+            else dataclasses.replace(port, device_id=self._find_part_name(port.device_id) or port.device_id)
             for port in host.ports
         )
         return dataclasses.replace(host, ports=ports)
 
-    def _place_of(self, device_id: str) -> str | None:
+    def _find_part_name(self, device_id: str) -> str | None:
         return next(
-            (place for place, placed_device in self._arranged.contents.items() if placed_device == device_id),
+            (name for name, placed_device in self._arranged.contents.items() if placed_device == device_id),
             None,
         )
