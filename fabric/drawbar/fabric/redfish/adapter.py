@@ -94,7 +94,7 @@ class RedfishAdapter(contract.FabricAdapter):
         )
         try:
             async with self._service.looking(whole=True):
-                changes = await self._service.hold()
+                changes = await self._service.adopt_changes()
         except errors.Unimplemented as error:
             if suggestion := await self._suggester.suggest():
                 raise errors.Unimplemented(f"{error.message}; {suggestion}") from error

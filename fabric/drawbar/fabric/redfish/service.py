@@ -146,7 +146,7 @@ class Service:
             raise errors.Unimplemented("the Redfish service makes no slices of devices")
         self._observer.is_changed = True
 
-    async def hold(self) -> tuple[tasks.Change, ...]:
+    async def adopt_changes(self) -> tuple[tasks.Change, ...]:
         """Make the devices of changes that run already pending, and return these changes; each is to be `release`d."""
         for change in await self._observer.read_changes():
             device_ids = self._method.device_ids(change.uris)

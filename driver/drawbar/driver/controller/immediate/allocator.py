@@ -36,8 +36,8 @@ CLASSES_MAX = 256
 # Simultaneous changes are handled together.
 GATHER_SECONDS = 0.2
 # Seconds of processor time for selectors before other claims follow; a free evaluation counts as the minimum.
-TURN_SECONDS = 0.2
-TURN_SECONDS_MIN = 0.01
+SELECTOR_SECONDS = 0.2
+SELECTOR_SECONDS_MIN = 0.01
 # The most characters of all selectors of a claim; the memory of a claim has to be bounded.
 SELECTORS_CHARS_MAX = 65_536
 RETRY_FIRST_SECONDS = 1.0
@@ -243,10 +243,10 @@ class Allocator:
         if pause:
             self._report(claim, memory, reasons.SELECTORS_TOO_EXPENSIVE, selectors.too_expensive(namespace))
             return pause
-        _, taken = await self._judge.settle(TURN_SECONDS)
+        _, taken = await self._judge.settle(SELECTOR_SECONDS)
         used = sum(taken.values())
-        self._budget.use(namespace, max(used, TURN_SECONDS_MIN))
-        return 0.0 if used >= TURN_SECONDS else None
+        self._budget.use(namespace, max(used, SELECTOR_SECONDS_MIN))
+        return 0.0 if used >= SELECTOR_SECONDS else None
 
     async def _carry_out(
         self, action: decisions.Action, claim: claims.ResourceClaim, memory: _Memory
