@@ -164,7 +164,7 @@ async def test_the_role_of_a_binding_never_changes(world):
     assert (reply.code, reply.causes) == (422, {"roleRef": "FieldValueInvalid"})
 
 
-async def test_an_account_gives_no_right_that_it_lacks(world):
+async def test_an_account_cannot_grant_rights_beyond_its_own(world):
     roles = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create", "get"]}
     await world.allow("alice", roles)
     alice = world.acting_as("alice")

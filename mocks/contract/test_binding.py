@@ -233,7 +233,7 @@ async def test_a_pod_that_goes_while_it_waits_gives_its_claim_back(waiting):
 
 
 @pytest.mark.needs("bindingConditions")
-async def test_a_pod_whose_device_never_gets_ready_is_given_up(hasty_lab):
+async def test_an_allocation_is_retried_if_its_device_never_becomes_ready(hasty_lab):
     await hasty_lab.pool(device("d1"))
     claim = await hasty_lab.claim()
     pod = await hasty_lab.pod(claim)

@@ -210,7 +210,7 @@ async def test_a_claim_that_nobody_uses_is_deleted_at_once(lab):
     await lab.world.wait_until_gone("resourceclaims", claim)
 
 
-async def test_a_claim_of_a_template_is_made_anew_for_a_pod_of_the_same_name(lab, templated):
+async def test_a_new_pod_of_the_same_name_gets_a_new_template_claim(lab, templated):
     pod, claim = await templated()
     name = pod["metadata"]["name"]
     await lab.wait_until_bound(name)

@@ -257,7 +257,7 @@ async def test_a_condition_is_complete(claim, change, reason):
     refuses(reply, f"status.devices[0].conditions[0].{next(iter(change))}", reason)
 
 
-async def test_an_apply_writes_opaque_parameters_anew_which_may_change_what_is_immutable(world):
+async def test_an_apply_rewrites_opaque_parameters_of_an_immutable_allocation(world):
     """Any apply to any part; a patch leaves what it does not name as it was written."""
     unsorted = {"opaque": {"driver": "a.dev", "parameters": {"kind": "K", "apiVersion": "v1"}}}
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})

@@ -20,14 +20,14 @@ async def test_what_a_creation_says_of_uid_and_time_is_ignored(world):
     assert made["metadata"]["creationTimestamp"] != mine["creationTimestamp"]
 
 
-async def test_a_name_is_given_once(world):
+async def test_a_name_cannot_be_created_twice(world):
     made = await world.make("configmaps")
     reply = await world.post("configmaps", world.body("configmaps", made["metadata"]["name"]))
     assert (reply.code, reply.reason) == (409, "AlreadyExists")
     assert reply.message == f'configmaps "{made["metadata"]["name"]}" already exists'
 
 
-async def test_a_deleted_name_can_be_given_again_with_another_uid(world):
+async def test_a_deleted_name_can_be_created_again_with_a_new_uid(world):
     made = await world.make("configmaps")
     name = made["metadata"]["name"]
     assert (await world.api.delete(world.path("configmaps", name))).code == 200
@@ -109,7 +109,7 @@ async def test_a_missing_object_is_not_found(world):
 
 
 @pytest.mark.parametrize("body", [b"{", b'["a"]', b"\xff\xfe"])
-async def test_a_body_that_is_no_object_is_a_bad_request(world, body):
+async def test_a_body_without_an_object_is_a_bad_request(world, body):
     reply = await world.api.post(world.path("configmaps"), body)
     assert reply.code == 400
 

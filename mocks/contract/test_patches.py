@@ -128,7 +128,7 @@ async def test_a_json_patch_that_replaces_a_key_that_is_not_there_adds_it(world)
     assert (reply.code, reply.body["data"]) == (200, {"a": "1", "none": "x"})
 
 
-async def test_a_patch_that_is_no_patch_is_a_bad_request(world):
+async def test_an_invalid_patch_is_a_bad_request(world):
     made = await world.make("configmaps")
     path = world.path("configmaps", made["metadata"]["name"])
     for kind in (

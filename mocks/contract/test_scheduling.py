@@ -47,7 +47,7 @@ async def test_an_allocation_of_a_slice_of_one_node_is_for_that_node(lab):
     assert allocation["nodeSelector"] == bodies.node_selector(lab.node)
 
 
-async def test_no_device_is_given_twice(lab):
+async def test_no_device_is_allocated_twice(lab):
     await lab.pool(device("d1"), device("d2"))
     claims = [await lab.claim() for _ in range(2)]
     for claim in claims:
@@ -56,7 +56,7 @@ async def test_no_device_is_given_twice(lab):
     assert sorted(given) == [["d1"], ["d2"]]
 
 
-async def test_a_pod_waits_for_a_device_and_gets_it_when_it_is_given_back(lab):
+async def test_a_waiting_pod_gets_a_device_once_it_is_free(lab):
     await lab.pool(device("d1"))
     first, second = await lab.claim(), await lab.claim()
     holder = await lab.pod(first)
@@ -96,7 +96,7 @@ async def test_pools_without_binding_conditions_are_tried_first(lab):
 
 
 @pytest.mark.needs("before 1.36")
-async def test_before_1_36_devices_of_an_incomplete_pool_are_given_but_not_all_of_them(lab):
+async def test_before_1_36_an_incomplete_pool_serves_single_devices_but_not_all(lab):
     pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
     await lab.pool(device("d1"), pool=pool)
     everything = await lab.claim(requests=[lab.request(allocationMode="All")])
@@ -105,7 +105,7 @@ async def test_before_1_36_devices_of_an_incomplete_pool_are_given_but_not_all_o
 
 
 @pytest.mark.needs("since 1.36")
-async def test_nothing_is_given_from_an_incomplete_pool(lab):
+async def test_an_incomplete_pool_allocates_no_device(lab):
     pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
     await lab.pool(device("d1"), pool=pool)
     claim = await lab.claim()
@@ -124,7 +124,7 @@ async def test_only_the_highest_generation_of_a_pool_counts(lab):
     assert devices(await lab.wait_until_allocated(claim)) == ["new"]
 
 
-async def test_nothing_is_given_from_a_pool_with_a_name_twice(lab):
+async def test_a_pool_with_a_duplicate_name_allocates_no_device(lab):
     pool = {"name": lab.world.name("pool"), "generation": 1, "resourceSliceCount": 2}
     await lab.pool(device("d1"), pool=pool)
     twin = await lab.pool(device("d1"), pool=pool)
@@ -174,7 +174,7 @@ async def test_a_missing_class_leaves_the_pod_unscheduled(lab):
     assert await lab.unschedulable(await lab.pod(claim))
 
 
-async def test_a_count_is_given_whole_or_not_at_all(lab):
+async def test_a_count_is_allocated_completely_or_not_at_all(lab):
     await lab.pool(device("d1"), device("d2"))
     claim = await lab.claim(requests=[lab.request(count=3)])
     pod = await lab.pod(claim)
@@ -191,7 +191,7 @@ async def test_all_devices_means_all(lab):
     assert sorted(devices(await lab.wait_until_allocated(claim))) == ["d1", "d2"]
 
 
-async def test_the_first_alternative_that_can_be_had_is_given(lab):
+async def test_the_first_available_alternative_is_allocated(lab):
     await lab.pool(device("d1", "b"))
     choices = [
         {
@@ -218,7 +218,7 @@ async def test_devices_that_must_match_in_an_attribute_do(lab):
 
 
 @pytest.mark.needs("taints")
-async def test_a_tainted_device_is_not_given_until_the_taint_goes(lab):
+async def test_a_tainted_device_is_allocated_only_after_the_taint_is_removed(lab):
     slice_ = await lab.pool(device("d1", taints=[TAINT]))
     claim = await lab.claim()
     pod = await lab.pod(claim)

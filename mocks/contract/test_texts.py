@@ -66,7 +66,7 @@ async def test_opaque_parameters_are_kept_as_they_are_written(world, prepared, n
 
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if isinstance(EXPECTED[name]["read"], str)])
-async def test_elsewhere_text_that_is_no_unicode_becomes_the_replacement_character(world, name):
+async def test_invalid_unicode_elsewhere_becomes_the_replacement_character(world, name):
     claim, reply = await post(world, CASES[name], parameters=False)
     assert reply.code == 201, reply.message
     text = await read_text_after(world, claim, b'"contract.drawbar.dev/a":')
