@@ -37,7 +37,7 @@ async def test_files_and_programs_of_a_guest_are_at_hand(guest):
         assert (await process.wait()).status == -signal.SIGTERM
 
 
-async def test_what_the_kernel_refuses_is_said_with_its_errno(guest):
+async def test_a_refusal_of_the_kernel_is_reported_with_its_errno(guest):
     with pytest.raises(errors.GuestFailure, match="Errno 19"):
         await guest.write("/sys/bus/pci/slots/1/power", "0")
     with pytest.raises(errors.GuestFailure, match="Errno 2"):

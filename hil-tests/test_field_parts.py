@@ -79,14 +79,14 @@ def test_a_fault_of_the_file_is_one_sentence(path, value, sentence):
     assert reported.startswith(sentence)
 
 
-def test_all_faults_are_said_at_once():
+def test_all_faults_are_listed_at_once():
     with pytest.raises(configuration.InvalidConfiguration) as caught:
         configuration.parse("fabric: {}\nnode: {name: a}\n")
     assert len(caught.value.problems) == 6
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "7"])
-def test_a_file_that_is_no_table_is_said_to_be_none(text):
+def test_a_file_without_a_table_is_refused(text):
     with pytest.raises(configuration.InvalidConfiguration, match="the file must be a table"):
         configuration.parse(text)
 
@@ -193,7 +193,7 @@ def test_what_the_fabric_says_against_it_is_one_sentence(problems, sentence):
     assert reported.startswith(sentence)
 
 
-def test_what_would_be_touched_is_said_with_what_is_lost_and_what_is_left_out():
+def test_the_preflight_lists_touched_devices_losses_and_skipped_tests():
     tests = [
         hardware_test("t.py::reads", needs={"nvme": 1}),
         hardware_test("t.py::mounts", needs={"nvme": 1}, writes=True),
@@ -215,7 +215,7 @@ def test_what_would_be_touched_is_said_with_what_is_lost_and_what_is_left_out():
     assert "foreign" not in text
 
 
-def test_a_test_takes_what_it_was_given_and_nothing_else():
+def test_a_test_takes_only_its_assigned_devices():
     assigned = fabric_devices.Assigned()
     assigned.fill([GPU, DISK])
     assert assigned.take("nvme") == DISK

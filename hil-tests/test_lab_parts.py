@@ -68,7 +68,7 @@ def test_a_module_is_loaded_after_what_it_needs(tmp_path):
     assert order == ["t10_pi", "nvme_core", "nvme"]
 
 
-def test_a_module_that_the_package_lacks_is_named(tmp_path):
+def test_a_module_missing_from_the_package_is_named(tmp_path):
     with pytest.raises(errors.Unavailable, match="no module cxl_pci"):
         modules.load_order(["cxl_pci"], {}, frozenset())
 
@@ -128,7 +128,7 @@ def test_the_initrd_is_built_once_and_again_for_other_modules(tmp_path):
 @pytest.mark.parametrize(
     ("missing", "remedy"), [("apt-cache", "needs apt and dpkg"), ("qemu-system-x86_64", "apt-get install")]
 )
-def test_what_the_host_lacks_is_said_with_the_remedy(tmp_path, missing, remedy):
+def test_a_program_missing_on_the_host_is_reported_with_a_remedy(tmp_path, missing, remedy):
     code = "from lab import packages; packages.qemu(); packages.kernel(packages.cache())"
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -47,7 +47,7 @@ async def test_memory_waits_for_power_is_powered_and_is_kept_while_a_region_stan
     await no_power(node)
 
 
-async def test_memory_that_the_system_uses_is_kept_until_it_was_taken_offline_and_given_up(node):
+async def test_memory_in_use_stays_until_it_is_offline_and_released(node):
     lent = await handover.attach_device(
         node, await node.chassis.memory("memory-b", size_bytes=2 * SIZE), "cxl-1"
     )

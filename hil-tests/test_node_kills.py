@@ -90,7 +90,7 @@ async def test_killed_while_a_driver_is_bound_the_disk_becomes_visible(node, dae
     await given_back(node, lent)
 
 
-async def test_killed_while_a_disk_is_visible_nothing_is_said_anew(node, daemon):
+async def test_a_restarted_daemon_does_not_report_a_visible_disk_again(node, daemon):
     lent = await lend(node, "killed-d")
     before = await node.cluster.condition(lent.device, "Visible")
     await daemon.end()
@@ -99,7 +99,7 @@ async def test_killed_while_a_disk_is_visible_nothing_is_said_anew(node, daemon)
     await given_back(node, lent)
 
 
-async def test_a_disk_that_went_while_nobody_looked_is_said_to_be_lost(node, daemon):
+async def test_a_disk_pulled_while_the_daemon_is_down_is_reported_lost(node, daemon):
     lent = await lend(node, "killed-e")
     await daemon.end()
     await node.chassis.pull(lent.card)
@@ -189,7 +189,7 @@ async def test_killed_while_the_slot_is_switched_off_the_device_is_released(node
     assert await node.slot("1") == ("0", "0")
 
 
-async def test_killed_before_it_could_say_so_the_release_is_said_by_the_next_one(node, daemon):
+async def test_the_next_daemon_reports_the_release_of_a_killed_one(node, daemon):
     lent = await lend(node, "killed-l")
     reported = node.cluster.server.faults.add(
         faults.Fault(

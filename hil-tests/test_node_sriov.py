@@ -16,7 +16,7 @@ async def functions(node):
     return [name for name in await node.guest.names(DEVICES) if name.startswith("0000:02:")]
 
 
-async def test_a_device_whose_virtual_function_is_in_use_is_kept_and_then_given_back_with_all_of_them(node):
+async def test_a_device_is_released_only_after_its_virtual_function_is_free(node):
     lent = await handover.attach_device(
         node, node.chassis.controller("disk-v", functions=FUNCTIONS), "port-2"
     )

@@ -115,7 +115,7 @@ def test_a_box_holds_every_line_whole(host):
     assert text.count("a") == 80 and text.count("b") == 150  # noqa: PT018  (two counts of one text)
 
 
-async def test_a_lab_that_cannot_be_had_is_said_last_and_fails_nothing(host, monkeypatch, capfd):
+async def test_an_unavailable_lab_is_reported_last_and_fails_no_run(host, monkeypatch, capfd):
     for name, value in host.environment(uid=1000).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("DRAWBAR_HIL", raising=False)
