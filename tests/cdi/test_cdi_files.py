@@ -31,7 +31,7 @@ def test_a_file_that_is_not_there_has_no_content(tmp_path):
         pytest.param(b"{}", "x.json: the CDI file is not an object with a text 'cdiVersion'", id="empty"),
     ],
 )
-def test_a_file_that_holds_no_specification_is_said_with_its_name(tmp_path, text, words):
+def test_a_file_without_a_specification_is_reported_by_name(tmp_path, text, words):
     (tmp_path / "x.json").write_bytes(text)
     with pytest.raises(errors.InvalidSpec, match=words):
         files.read(tmp_path / "x.json")
@@ -44,7 +44,7 @@ def test_a_file_without_end_is_not_read_to_its_end(tmp_path):
         files.read(tmp_path / "x.json")
 
 
-def test_what_cannot_be_read_is_said_with_the_remedy(tmp_path):
+def test_an_unreadable_path_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "dir.json").mkdir()
     with pytest.raises(errors.Unreadable, match="remove the file"):
         files.read(tmp_path / "dir.json")
@@ -196,7 +196,7 @@ def in_files(places, **wanted):
     )
 
 
-def test_a_device_of_a_vendors_file_is_found_by_its_name_whatever_its_files(places):
+def test_a_device_in_a_vendor_file_is_found_by_name_despite_shared_files(places):
     vendor_file(places[0] / "nvidia.json", ("0", ["/dev/nvidia0"]), ("GPU-AB", ["/dev/nvidia0"]))
     assert in_files(places, names=["gpu-ab"], own=["/dev/nvidia0"]) == "nvidia.com/gpu=GPU-AB"
     assert in_files(places, names=["gpu-cd"]) is None

@@ -203,7 +203,7 @@ def test_each_field_needs_the_version_that_brought_it(content, version):
         ),
     ],
 )
-def test_a_document_that_is_no_specification_is_refused_with_the_place(document, words):
+def test_an_invalid_specification_is_refused_with_the_faulty_field(document, words):
     with pytest.raises(errors.InvalidSpec, match=words):
         spec.decode(document)
 

@@ -62,7 +62,7 @@ def test_an_invalid_spec_leaves_the_old_file_as_it_was(tmp_path):
     assert file.read_bytes() == before
 
 
-def test_a_directory_that_cannot_be_made_is_said_with_the_remedy(tmp_path):
+def test_an_impossible_directory_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.UnwritableDir, match="mount the directory"):
         files.write(tmp_path / "file" / "cdi" / "x.json", spec_of_device(env=("A=1",)))

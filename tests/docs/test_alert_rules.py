@@ -260,7 +260,7 @@ def test_panels_have_numbers_and_places_of_their_own():
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
 
 
-def test_names_are_said_once():
+def test_rule_names_are_unique():
     names = [rule.id for rule in rules()]
     assert len(names) == len(set(names))
     assert all(name.startswith("Drawbar") for name in names)

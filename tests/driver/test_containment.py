@@ -368,7 +368,7 @@ def matching_modules(matches, under=("",)):
     } - {"containment.py"}
 
 
-def test_no_other_place_catches_whatever_comes():
+def test_no_other_module_catches_all_exceptions():
     def is_broad(node):
         return (
             isinstance(node, ast.ExceptHandler)

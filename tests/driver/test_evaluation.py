@@ -48,7 +48,7 @@ async def test_each_device_has_its_answer_in_order(kind):
     assert (sound.fault, sound.answers) == ("", ())
 
 
-async def test_an_expression_that_takes_minutes_is_given_up_and_refused_from_then_on(process):
+async def test_an_endless_expression_is_stopped_and_refused_afterwards(process):
     assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
     first = process.pid
     ticks = 0
@@ -99,7 +99,7 @@ async def test_a_process_that_was_killed_costs_one_answer(process):
     assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
 
 
-async def test_a_question_that_is_given_up_leaves_no_answer_for_the_next(process):
+async def test_a_cancelled_question_leaves_no_answer_for_the_next(process):
     await process.evaluate(IS_GPU, DRIVER, [device("a")])
     async with asyncio.TaskGroup() as tasks:
         asked = tasks.create_task(process.evaluate(ENDLESS, DRIVER, [device("a")]))
@@ -119,7 +119,7 @@ async def test_only_so_many_refused_expressions_are_remembered(process, monkeypa
     assert (await process.evaluate("true", DRIVER, [device("a")])).fault
 
 
-async def test_a_process_that_cannot_be_started_is_said_and_tried_again(process, monkeypatch):
+async def test_a_process_that_cannot_start_is_reported_and_retried(process, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     outcome = await process.evaluate(IS_GPU, DRIVER, [device("a")])
     assert "cannot be evaluated now: No such file" in outcome.fault

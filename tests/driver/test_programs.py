@@ -35,7 +35,7 @@ def is_running(pid_file: Path) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-async def test_its_environment_is_what_it_is_given_and_nothing_of_the_daemon(script, monkeypatch):
+async def test_a_program_inherits_no_variables_of_the_daemon(script, monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     path = script('echo "secret: $SECRET, device: $DEVICE, at $(pwd)"; echo noise >&2; cat')
     assert await programs.output(path, BOUNDS, {"DEVICE": "0000:01:00.0"}) == (

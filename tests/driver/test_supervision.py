@@ -180,7 +180,7 @@ def test_the_process_ends_even_if_clean_up_hangs(case):
         assert any("the-one-that-hangs" in name or "thread blocking" in name for name in record["hanging"])
 
 
-def test_what_ended_the_daemon_is_said_even_if_clean_up_hangs():
+def test_the_cause_of_the_end_is_logged_even_if_clean_up_hangs():
     body, more = HANGING["a-read-in-a-thread"], "        raise errors.DrawbarError('the reason')"
     with start_program(body, "        await asyncio.to_thread(begun.wait)\n" + more) as process:
         assert process.wait(120) == 1

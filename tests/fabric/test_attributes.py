@@ -74,7 +74,7 @@ def test_an_attribute_that_does_not_fit_goes_alone_and_says_why(name, value, rea
     assert len(refused) < 200
 
 
-def test_a_flood_of_attributes_is_cut_and_said_once_for_those_that_are_not_read():
+def test_a_flood_of_attributes_is_cut_and_reported_once():
     collected = attributes.collect((f"example.com/a{number}", number) for number in range(10_000))
     assert len(collected.kept) == attributes.ATTRIBUTES_MAX
     assert len(collected.refused) == attributes.READ_MAX - attributes.ATTRIBUTES_MAX + 1
@@ -86,7 +86,7 @@ NAMES = st.text() | st.from_regex(r"[a-z.]{1,70}/\w{0,40}")
 
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=80))
-def test_whatever_an_adapter_gives_what_is_kept_is_what_the_api_server_takes(given_attributes):
+def test_only_attributes_valid_for_the_api_server_are_kept(given_attributes):
     collected = attributes.collect(given_attributes)
     assert len(collected.kept) <= attributes.ATTRIBUTES_MAX
     for attribute in collected.kept:

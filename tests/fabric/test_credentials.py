@@ -119,7 +119,7 @@ def serve_fabric(fabric, endpoint, *, takes=True):
     )
 
 
-async def test_a_plugin_is_given_credentials_and_tls_before_anything_else(sidecar):
+async def test_a_plugin_gets_credentials_and_tls_settings_first(sidecar):
     fabric, endpoint, config = sidecar
     asked = contract.Tls(verify=False, server_name="rack-7.example")
     async with serve_fabric(fabric, endpoint), await GrpcAdapter.connect(config(tls=asked)) as adapter:
@@ -151,7 +151,7 @@ async def test_a_plugin_that_lost_its_credentials_gets_them_again(sidecar):
         assert inventory.device("d1") is not None
 
 
-async def test_a_plugin_that_takes_no_credentials_is_told_so_where_some_are_given(sidecar):
+async def test_configured_credentials_are_refused_if_the_plugin_takes_none(sidecar):
     fabric, endpoint, config = sidecar
     async with serve_fabric(fabric, endpoint, takes=False):
         with pytest.raises(errors.InvalidConfiguration, match="takes no credentials"):

@@ -397,7 +397,7 @@ class Endless(Plugin):
         return pb.ListHostsResponse(next_page_token="2")
 
 
-async def test_a_listing_that_always_changes_is_given_up_after_a_few_attempts(endpoint):
+async def test_a_listing_that_always_changes_fails_after_a_few_attempts(endpoint):
     plugin = Endless()
     async with connected_to(plugin, endpoint) as adapter:
         with pytest.raises(errors.Aborted):

@@ -167,7 +167,7 @@ async def test_a_server_without_tls_is_refused(site, tmp_path):
     assert raised.value.reason == "TLS_REFUSED"
 
 
-async def test_a_server_that_says_nothing_is_given_up_at_the_deadline(site):
+async def test_a_silent_server_fails_at_the_deadline(site):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -96,7 +96,7 @@ async def test_a_request_id_that_made_a_connection_is_good_for_no_detach(qemu_la
     assert await calls.connection(second, "edu-1") is not None
 
 
-async def test_a_machine_that_was_given_a_uuid_and_the_slot_of_a_device_are_listed(qemu_lab, calls):
+async def test_the_uuid_of_a_machine_and_the_slot_of_a_device_are_listed(qemu_lab, calls):
     machine = qemu_lab.machines["vm1"]
     machine.uuid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
     adapter = await qemu_lab.connect()

@@ -102,7 +102,7 @@ async def expect_refusal(adapter, port, authority):
 
 @pytest.mark.parametrize("misuse", MISUSES)
 @pytest.mark.parametrize("adapter", [RedfishAdapter, GrpcAdapter])
-async def test_a_server_that_misuses_tls_is_given_up_in_time(adapter, misuse):
+async def test_a_server_that_misuses_tls_fails_in_time(adapter, misuse):
     async with serving(misuse) as port:
         await expect_refusal(adapter, port, trustme.CA())
 

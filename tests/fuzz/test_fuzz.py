@@ -21,7 +21,7 @@ def test_a_parser_refuses_everything_else_by_its_own_error(name, tmp_path):
         target.judge(mutation.mutate(choice.choice(target.seeds), targets.TOKENS, choice), tmp_path)
 
 
-def test_an_exception_that_is_no_refusal_is_seen(tmp_path):
+def test_an_unexpected_exception_is_raised(tmp_path):
     def parse(raw, _folder):
         return raw.decode()
 

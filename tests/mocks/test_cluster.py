@@ -94,7 +94,7 @@ async def test_a_double_that_cannot_start_is_named_with_its_last_words(folder):
     assert "apiserver.log" in str(caught.value)
 
 
-async def test_a_start_that_takes_too_long_is_given_up(folder):
+async def test_a_start_that_takes_too_long_fails(folder):
     with pytest.raises(cluster.ClusterError, match=r"did not start in 0\.05 s"):
         async with cluster.Cluster.running(doubles(start_seconds=0.05)):
             pass

@@ -54,7 +54,7 @@ def test_what_cannot_be_shown_is_refused_in_a_sentence(changes, words):
         simulated.validate(simulated.Options(**changes))
 
 
-def test_all_that_is_wrong_with_a_cluster_is_said_at_once():
+def test_all_mistakes_of_a_cluster_are_listed_at_once():
     wrong = cluster.Settings(nodes=("a", "a"), slots=0, attach_seconds=-1.0)
     with pytest.raises(errors.UsageError) as caught:
         settings.validate(wrong)

@@ -125,7 +125,7 @@ def test_a_device_is_back_when_the_fabric_says_so_and_no_attachment_is_left(extr
     assert (Step.DETACHED in view.steps) is detached
 
 
-def test_a_claim_that_gets_another_device_begins_anew():
+def test_a_claim_that_gets_another_device_starts_again():
     view = make_views(
         CLAIM, dataclasses.replace(CLAIM, attached=True), dataclasses.replace(CLAIM, device="gpu-2")
     )["p"]

@@ -145,7 +145,7 @@ ACTS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(faults=TOLD, acts=ACTS, seed=st.integers(0, 3))
-def test_whatever_goes_wrong_no_device_is_on_two_ports_and_no_port_has_two_devices(faults, acts, seed):
+def test_faults_never_put_a_device_on_two_ports_or_two_on_one(faults, acts, seed):
     asyncio.run(walk(faults, acts, seed))
 
 

@@ -379,7 +379,7 @@ def test_configuration_comes_from_the_class_first_and_then_from_the_claim() -> N
     ]
 
 
-def test_a_search_that_cannot_end_well_is_given_up() -> None:
+def test_a_hopeless_search_times_out() -> None:
     many = [slice_("s1", *(device(f"d{number}") for number in range(40)))]
     never = request("y", selectors=[cel("false")])
     answer = allocate(many, request("x", count=8), never)

@@ -196,7 +196,7 @@ def test_a_share_is_written_as_the_api_spells_it():
     assert (result["shareID"], result["consumedCapacity"]) == ("share-1", {"memory": "4Gi"})
 
 
-def test_a_capacity_that_is_no_quantity_ends_the_attempt():
+def test_an_invalid_capacity_ends_the_attempt():
     with pytest.raises(
         search.AllocationError, match=r"claim default/c0, request one: .*'lots' is not a quantity"
     ):
@@ -267,7 +267,7 @@ def test_partitions_take_no_more_of_the_counters_than_there_is(partitions, count
     assert (allocated if isinstance(allocated, str) else [result[0] for result in allocated]) == expected
 
 
-def test_whoever_shares_a_partition_takes_nothing_more_of_the_counters():
+def test_sharing_a_partition_consumes_its_counters_only_once():
     part = {**partition("mem", "30Gi"), **memory()}
     allocated = results(allocate(card(part), ask("x", "4Gi"), ask("y", "4Gi"), used=[share("4Gi")]))
     assert [result[0] for result in allocated] == ["mem", "mem"]

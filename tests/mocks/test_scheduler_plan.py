@@ -181,7 +181,7 @@ def test_a_claim_without_its_allocation_is_waited_for() -> None:
     assert plan.readiness([bare]) == plan.Pending(claim="c1")
 
 
-def test_the_first_entry_of_a_device_counts_whatever_its_share() -> None:
+def test_the_first_entry_of_a_device_counts_for_every_share() -> None:
     entries = [{**state("a", **READY), "shareID": "1"}, {**state("a", attach_failed="True"), "shareID": "2"}]
     assert plan.readiness([claim(*entries)]) is None
 

@@ -106,7 +106,7 @@ def test_counters_without_errors_are_those_that_were_recorded(name, tree):
     assert read(tree, f"bus/pci/devices/0000:00:03.0/{name}") == recorded
 
 
-def test_errors_count_at_whoever_saw_them_and_at_the_root_port(tmp_path, listener):
+def test_errors_are_counted_at_the_function_and_at_the_root_port(tmp_path, listener):
     tree = build("gpu-node", tmp_path / "sys", uevent_socket=tmp_path / "uevents")
     listener.new_events()
     tree.add_errors(7, Severity.CORRECTABLE, {"BadTLP": 1})
@@ -428,7 +428,7 @@ def make(tree, move, slot, card):
 
 @settings(max_examples=15, deadline=None)
 @given(moves)
-def test_whatever_happened_an_emptied_host_is_as_it_was(tmp_path_factory, sequence):
+def test_an_emptied_host_returns_to_its_initial_state(tmp_path_factory, sequence):
     tree = SysfsTree.create(tmp_path_factory.mktemp("host") / "sys", slots=3)
     before = contents(tree)
     for move, slot, card in sequence:

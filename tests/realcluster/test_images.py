@@ -83,7 +83,7 @@ def program(path, script):
     path.chmod(0o755)
 
 
-def test_what_a_node_with_containers_lacks_is_named_in_one_line():
+def test_the_missing_programs_of_a_container_node_are_one_line():
     line = container_node.describe_missing(NODE)
     assert "containerd 1.7 or later" in line
     assert "the CNI plugin ptp" in line

@@ -42,7 +42,7 @@ def settings(version="1.36.2", etcd="3.5.16", **changes):
         ),
     ],
 )
-def test_each_release_gets_the_gates_and_versions_that_it_lacks_by_default(version, gates, served):
+def test_each_release_gets_the_gates_and_versions_off_by_default(version, gates, served):
     assert set(programs.default_gates(release(version))) == gates
     assert programs.runtime_config(release(version)) == served
     assert programs.resource_version(release(version)) == ("v1alpha3" if version == "1.31.14" else "v1")

@@ -190,7 +190,7 @@ def test_stages_of_one_kind_run_in_this_process(folder, capsys):
     assert "1.36.2 second: passed: done" in capsys.readouterr().err
 
 
-def test_a_helm_engine_that_is_no_program_is_named(tmp_path, monkeypatch):
+def test_an_invalid_helm_engine_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAWBAR_HELM", str(tmp_path))
     release = binaries.Release(major=1, minor=36)
     installed = binaries.Binaries(

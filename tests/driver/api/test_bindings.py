@@ -185,7 +185,7 @@ def test_a_claim_without_an_allocation_is_not_current():
     assert not bindings.is_current(unallocated, uid="u", allocation_timestamp=None)
 
 
-def test_a_statement_was_said_if_its_condition_is_true_for_this_very_device():
+def test_a_statement_counts_if_its_condition_is_true_for_the_device():
     written = claim(
         devices=(device_status("d1", condition(VISIBLE)), device_status("d2", condition(VISIBLE, "False")))
     )

@@ -170,7 +170,7 @@ def test_what_would_have_no_effect_is_refused_with_its_place_and_a_remedy(docume
     assert problem.startswith(words)
 
 
-def test_everything_that_is_wrong_is_said_at_once_and_a_long_list_is_cut():
+def test_all_mistakes_are_listed_at_once_and_a_long_list_is_cut():
     document = HEAD | {"deviceFiles": {"mode": 1, "user": -1}, "environment": {"A": 1, "B": 2, "C": None}}
     assert len(problems(document)) == 5
     with pytest.raises(parameters.Invalid, match=r"; and 1 more$"):
@@ -325,7 +325,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.sampled_from([CLASS, CLAIM]), st.booleans())
-def test_whatever_is_written_is_decoded_or_refused_in_words(document, source, headed):
+def test_any_document_is_decoded_or_refused_with_a_sentence(document, source, headed):
     if headed and isinstance(document, dict):
         document = document | HEAD
     try:

@@ -274,7 +274,7 @@ def test_a_watched_device_forges_no_line():
     assert line.isprintable()
 
 
-def test_what_is_not_ready_is_said_with_the_reason(tmp_path, capsys):
+def test_an_unready_card_is_reported_with_the_reason(tmp_path, capsys):
     tree = kerneltrees.Tree(tmp_path / "sys")
     nic = {"class_code": 0x020000, "vendor": 0x8086, "device": 0x154C, "driver": "vfio-pci"}
     tree.function("pci0000:00/0000:00:05.0", **nic)

@@ -102,7 +102,7 @@ def test_a_wrong_option_of_the_node_daemon_is_one_sentence(options, capsys, case
     assert expected in one_sentence(capsys.readouterr().err)
 
 
-def test_all_that_is_wrong_is_said_at_once(options, capsys):
+def test_all_wrong_settings_are_listed_at_once(options, capsys):
     wrong = {"--node-name": "", "--cdi-dir": "cdi", "--visible-timeout": "-1"}
     assert main.main(["node", *words(options | wrong)]) == 2
     first, *listed = capsys.readouterr().err.splitlines()
@@ -246,7 +246,7 @@ async def test_a_damaged_record_does_not_stop_the_daemon(options, tmp_path):
     assert any("moved aside" in line for line in node.lines)
 
 
-async def test_a_missing_permission_is_said_once_and_the_daemon_starts_when_it_is_granted(options):
+async def test_a_missing_permission_is_logged_once_until_it_is_granted(options):
     async with cluster(options, "powerless") as api, started(options) as node:
         await node.until(lambda fields: " 403 " in fields["message"])
         assert not node.socket.exists()

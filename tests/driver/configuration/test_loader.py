@@ -197,7 +197,7 @@ UNREADABLE = {"bytes": b"\xff\xfe\xff", "control": b"name: \x00", "too-long": b"
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_a_file_that_is_no_text_is_one_sentence(tmp_path, case):
+def test_an_unreadable_file_is_reported_by_its_path(tmp_path, case):
     (tmp_path / "c").write_bytes(UNREADABLE[case])
     with pytest.raises(errors.UsageError, match=str(tmp_path / "c")):
         load(f"--config={tmp_path / 'c'}")
@@ -217,7 +217,7 @@ def test_a_deep_file_is_one_sentence(tmp_path):
         load(f"--config={tmp_path / 'c'}")
 
 
-def test_all_mistakes_of_all_sources_are_said_at_once(tmp_path):
+def test_all_mistakes_of_all_sources_are_listed_at_once(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("nmae: x\ncolour: green\n")
     with pytest.raises(errors.UsageError) as raised:

@@ -61,7 +61,7 @@ def test_one_device_that_is_elsewhere_fails_all_since_the_scheduler_stops_at_the
     assert read_conditions(body) == {"a": NEVER, "b": NEVER}
 
 
-def test_what_is_said_already_is_not_said_again():
+def test_an_existing_report_is_not_repeated():
     key = names.DeviceKey(fabric="f", device="a")
     by_key = {key: attachment("a", *SEEN)}
     (entry,) = adminaccess.build_apply(claim("a"), DRIVER, by_key, NOW)["status"]["devices"]

@@ -72,7 +72,7 @@ def time_after(seconds):
     return NOW + datetime.timedelta(seconds=seconds)
 
 
-def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whatever_its_timestamp():
+def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen():
     index = attachment_index.Index()
     index.change(None, make_deleting_attachment("a"), NOW)
     index.change(make_deleting_attachment("a"), make_deleting_attachment("a"), time_after(10))
@@ -91,7 +91,7 @@ def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whate
     )
 
 
-def test_another_attachment_of_the_name_counts_anew():
+def test_another_attachment_of_the_same_name_starts_the_count_again():
     index = attachment_index.Index()
     index.change(None, make_deleting_attachment("a"), NOW)
     index.change(make_deleting_attachment("a"), make_deleting_attachment("a", uid="v"), time_after(60))

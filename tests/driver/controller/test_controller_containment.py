@@ -163,7 +163,7 @@ def test_a_change_that_the_listener_fails_over_is_reported_again_and_the_session
     virtualtime.in_virtual_time(steps)()
 
 
-def test_an_event_that_cannot_be_taken_over_has_the_fabric_listed_anew():
+def test_a_failing_event_makes_the_session_list_the_fabric_again():
     async def steps():
         contained, manager = containment.Containment(), scenes.Manager()
         manager.devices_now = (device("d1"),)

@@ -53,9 +53,7 @@ async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_no_node_and_i
             assert (await cluster.labels(name))["fabric.drawbar.dev/fab"] == "true"
 
 
-async def test_a_controller_that_begins_keeps_the_mapping_of_the_one_before_whatever_a_node_claims_meanwhile(
-    served_world, until
-):
+async def test_a_new_controller_keeps_the_mapping_of_its_predecessor(served_world, until):
     async with served_world(spec={"nodeAnnotation": "rack/host"}) as cluster:
         await cluster.condition("HostsMapped", status="True")
         mapped = (await cluster.api.read(kinds.FABRIC, "fab", into=dict))["status"]["mappedHosts"]
@@ -95,7 +93,7 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
         assert f"node {NODES[1]} has the label fabric.drawbar.dev/{NODES[0]}=gpu.example.com" in message
 
 
-async def test_an_allocated_device_is_attached_once_said_and_detached_when_released(served_world, until):
+async def test_an_allocated_device_is_attached_once_reported_and_detached_on_release(served_world, until):
     async with served_world() as cluster:
         claim = await cluster.allocate("disk-0")
         device_conditions = await cluster.wait_until_attached("disk-0")

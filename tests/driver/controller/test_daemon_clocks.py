@@ -137,7 +137,7 @@ SKEWS = [
 
 
 @pytest.mark.parametrize("skews", SKEWS)
-def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
+def test_pods_get_their_devices_despite_skewed_clocks(tmp_path, skews):
     async def scene(cluster):
         async with cluster.daemons(), cluster.run_scheduler():
             await outage.make_pods(cluster.api, PODS)
@@ -155,7 +155,7 @@ def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
 
 
 @pytest.mark.parametrize("skews", SKEWS)
-def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews):
+def test_a_silent_node_fails_its_claim_before_the_scheduler_times_out(tmp_path, skews):
     async def scene(cluster):
         async with cluster.run_scheduler():
             await outage.make_pods(cluster.api, 1)
@@ -225,7 +225,7 @@ def test_a_step_of_the_controllers_clock_moves_no_deadline(tmp_path, step):
     run(tmp_path, scene)
 
 
-def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_silent(tmp_path):
+def test_a_hanging_release_shows_in_the_pool_after_30_seconds(tmp_path):
     def is_releasing(listed):
         return any(
             (taint["key"], taint.get("value")) == (f"{outage.DRIVER}/in-use", "releasing")

@@ -99,9 +99,7 @@ async def test_a_pod_that_waits_for_its_node_gets_one_event(controller_world, un
             assert "node-1 to report it ready" in note
 
 
-async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions_gets_one_event(
-    controller_world, until
-):
+async def test_a_fabric_device_allocated_without_binding_conditions_causes_one_event(controller_world, until):
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()

@@ -190,7 +190,7 @@ TENANTS = st.lists(
 
 
 @given(TENANTS, st.timedeltas(min_value=datetime.timedelta(seconds=1), max_value=datetime.timedelta(hours=2)))
-def test_whatever_claims_of_one_namespace_fail_no_probation_grows_and_no_host_is_closed(history, probation):
+def test_failures_of_one_namespace_neither_grow_probations_nor_close_hosts(history, probation):
     ledger, now = faults.Ledger(), NOW
     for what, device, host, number, later in history:
         now += later
@@ -203,9 +203,7 @@ def test_whatever_claims_of_one_namespace_fail_no_probation_grows_and_no_host_is
 
 
 @given(TENANTS, st.sampled_from(["d0", "d7"]), st.sampled_from(["h0", "h7"]))
-def test_one_failure_of_another_namespace_is_worth_one_doubling_whatever_the_tenant_does(
-    history, device, host
-):
+def test_a_failure_of_another_namespace_doubles_a_probation_only_once(history, device, host):
     ledger, now = faults.Ledger(), NOW
     ledger.count_failure(device, host, claim("neighbour"), now)
     for _, other, place, number, _ in history:

@@ -412,7 +412,7 @@ def some_nodes(draw, names=NODES, safe=None):
 
 
 @given(rules=RULES, listed=some_hosts(), cluster=some_nodes(), data=st.data())
-def test_whatever_one_machine_writes_no_other_host_or_node_gets_another_partner(rules, listed, cluster, data):
+def test_one_machines_claims_never_change_the_mapping_of_others(rules, listed, cluster, data):
     before = hosts.node_map(rules, listed, cluster)
     assert len(set(before.host_of.values())) == len(before.host_of)
     # Another controller begins with what the status has.

@@ -52,9 +52,7 @@ def test_of_two_ids_with_one_name_one_has_it_and_the_other_one_is_found():
 
 
 @given(listed=st.lists(ids, max_size=6), held=st.lists(ids, max_size=3))
-def test_whatever_is_listed_each_shown_id_has_its_name_for_itself_and_none_is_left_out_in_silence(
-    listed, held
-):
+def test_each_shown_id_has_its_own_name_and_omissions_are_reported(listed, held):
     shown, namesakes = names.unambiguous(listed, {names.label(text): text for text in held})
     assert len({names.label(text) for text in shown}) == len(shown)
     assert shown | {text for text, _ in namesakes} == set(listed)

@@ -258,7 +258,7 @@ free_text = st.text(max_size=200)
 
 
 @given(free_text.filter(bool), free_text, free_text, st.frozensets(free_text, max_size=3), st.data())
-def test_names_are_valid_whatever_the_ids_are(enclosure, model, fabric_text, ids, data):
+def test_names_are_valid_for_any_ids(enclosure, model, fabric_text, ids, data):
     fabric = names.label(fabric_text or "f")
     hosts = data.draw(st.frozensets(free_text, max_size=3))
     pool = names.pool(fabric, enclosure, model, reach=names.reach_key(ids), refusing=hosts)

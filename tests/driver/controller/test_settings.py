@@ -81,7 +81,7 @@ def test_what_is_printed_can_be_read_again(tmp_path, capsys):
     assert bare[0] == bare[1]
 
 
-def test_all_that_is_wrong_is_said_at_once_and_nothing_runs(capsys):
+def test_all_wrong_settings_are_listed_at_once_and_nothing_runs(capsys):
     assert main.main(["controller", "--binding-timeout=0", "--api-writes-burst=0"]) == 2
     reported = capsys.readouterr().err
     assert reported.startswith("error: 2 settings are wrong:")

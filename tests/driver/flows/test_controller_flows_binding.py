@@ -107,7 +107,7 @@ async def test_a_failed_device_is_out_of_the_way_before_the_claim_fails_and_the_
 
 
 @PROFILES
-async def test_at_the_timeout_the_pod_has_an_event_and_no_node_and_the_attach_is_given_up(flow_lab, server):
+async def test_a_timeout_gives_the_pod_an_event_and_ends_the_attach(flow_lab, server):
     patience = {"timeout": 60, "patience": 4}
     async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH))

@@ -144,7 +144,7 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
 
 
 @BOTH
-async def test_a_claim_that_was_given_back_is_allocated_anew_where_its_next_pod_runs(classic_lab, profile):
+async def test_a_deallocated_claim_is_allocated_again_on_its_next_pods_node(classic_lab, profile):
     async with classic_lab(profile, devices=1) as cluster:
         await cluster.make_claim("moving")
         for node in sites.NODES:
@@ -204,9 +204,7 @@ async def test_pods_that_compete_for_devices_are_all_served(classic_lab):
         pytest.param(faults.Appear(driver=""), "DriverNotBound", "driver", id="node"),
     ],
 )
-async def test_a_device_that_fails_is_given_back_and_said_and_the_pod_gets_another(
-    classic_lab, fault, reason, words
-):
+async def test_a_failed_device_is_reported_and_the_pod_gets_another(classic_lab, fault, reason, words):
     async with classic_lab(ALPHA3, visible=5, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(fault)
         await cluster.pod("a")

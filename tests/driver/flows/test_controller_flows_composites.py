@@ -82,7 +82,7 @@ async def test_a_pod_gets_all_devices_of_a_composite_and_gives_all_back(flow_lab
         assert (await cluster.wait_until_running("c"))[1] == ["duo"]
 
 
-async def test_where_one_device_cannot_be_attached_the_others_are_given_back(flow_lab):
+async def test_the_other_members_are_detached_if_one_cannot_be_attached(flow_lab):
     async with flow_lab("1.36", devices=3, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(
             faults.Fail(
@@ -215,7 +215,7 @@ async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leav
         assert await members(cluster) == {name: own for name, own in made.items() if name != free}
 
 
-async def test_a_first_listing_that_lacks_many_devices_leaves_composites_of_a_rule_as_they_are(flow_lab):
+async def test_a_short_first_listing_leaves_rule_composites_unchanged(flow_lab):
     pairs = {"name": "pair", "within": "enclosure", "devices": [{"class": "nvme", "count": 2}]}
     async with flow_lab("1.36", devices=4) as cluster:
         await cluster.change(kinds.FABRIC, "fab", spec={"compositeRules": [pairs]})

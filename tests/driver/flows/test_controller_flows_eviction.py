@@ -120,7 +120,7 @@ async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(
 
 @PROFILES
 @pytest.mark.parametrize("who", ["fabric", "node", "maintenance"])
-async def test_an_ill_device_is_given_to_no_pod_and_the_pod_that_has_it_keeps_it(flow_lab, profile, who):
+async def test_an_unhealthy_device_stays_with_its_pod_and_gets_no_other(flow_lab, profile, who):
     async with flow_lab(profile) as cluster:
         await cluster.pod("a")
         node, _ = await cluster.wait_until_running("a")

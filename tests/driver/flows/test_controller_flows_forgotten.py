@@ -31,7 +31,7 @@ def has(status, reason, words=""):
     return lambda reported: reported is not None and reported[:2] == (status, reason) and words in reported[2]
 
 
-async def test_a_forgotten_device_that_no_node_has_seen_is_attached_anew_and_the_pod_gets_it(flow_lab):
+async def test_a_pod_gets_a_forgotten_device_by_a_second_attach(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.until(cluster.slices, bool)
         for node in ("node-1", "node-2"):
@@ -85,7 +85,7 @@ async def test_a_forgotten_device_that_its_node_has_seen_is_reported_until_it_is
         assert (await cluster.wait_until_running("user")) == (node, ["disk-0"])
 
 
-async def test_a_forgotten_device_is_given_back_with_its_pod(flow_lab):
+async def test_a_forgotten_device_is_released_with_its_pod(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("user")
         await cluster.wait_until_running("user")

@@ -158,7 +158,7 @@ async def some_running(cluster):
     return next((name for name, pod in pods.items() if pod.get("status", {}).get("phase") == "Running"), "")
 
 
-async def test_a_device_that_fails_is_taken_back_and_another_is_given(flow_lab):
+async def test_a_failed_device_is_detached_and_another_is_allocated(flow_lab):
     async with lab(
         flow_lab, policy=make_immediate_policy("disk-0", "disk-1", probationSeconds=3600)
     ) as cluster:

@@ -18,7 +18,7 @@ async def document(cluster, *words):
     return whole.get("items", whole)
 
 
-async def test_devices_in_maintenance_are_given_to_no_pod_and_keep_their_own(flow_lab):
+async def test_devices_in_maintenance_get_no_new_pod_and_keep_their_own(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         await cluster.pod("a")
         _, (kept,) = await cluster.wait_until_running("a")

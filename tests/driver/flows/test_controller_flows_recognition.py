@@ -127,7 +127,7 @@ async def test_a_card_of_the_model_that_is_plugged_in_meanwhile_fails_the_claim_
         assert await cluster.taints("gpu-0") == set()
 
 
-async def test_a_gpu_is_recognised_by_its_uuid_whatever_its_board_serial_and_device_serial_numbers_are(
+async def test_a_gpu_is_recognised_by_its_uuid_despite_different_serial_numbers(
     flow_lab,
 ):
     shown = [{"kind": "board-serial", "value": SERIAL}, {"kind": "gpu-uuid", "value": f"GPU-{UUID.upper()}"}]

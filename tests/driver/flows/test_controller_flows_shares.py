@@ -130,7 +130,7 @@ async def test_a_claim_with_two_shares_of_a_pool_has_both(flow_lab):
         assert [size for size, _ in await list_fabric_slices(cluster)] == [256, 512]
 
 
-async def test_a_slice_that_nobody_has_is_given_back(flow_lab):
+async def test_an_orphaned_memory_chunk_is_deleted(flow_lab):
     async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
         await offers(cluster, "1Gi")
         await make_pod(cluster, "a", "256Mi")

@@ -172,7 +172,7 @@ async def test_removing_the_rule_elsewhere_stops_the_batches_and_what_was_done_i
         assert not any("deletionTimestamp" in pod["metadata"] for pod in (await cluster.pods()).values())
 
 
-async def test_an_interrupt_between_batches_reports_what_was_done_and_the_command_goes_on_when_given_again(
+async def test_an_interrupted_command_reports_its_progress_and_can_be_repeated(
     flow_lab,
 ):
     async with flow_lab(**OLDEST) as cluster:

@@ -43,7 +43,7 @@ async def create(cluster, value):
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_a_claim_with_text_that_is_no_unicode_harms_none_and_gets_its_device(flow_lab, kind):
+async def test_a_claim_with_invalid_unicode_gets_its_device(flow_lab, kind):
     async with flow_lab("1.36", devices=3) as cluster:
         await cluster.until(cluster.slices, bool)
         # In a watch: of a claim that no pod uses, then of one that is allocated.

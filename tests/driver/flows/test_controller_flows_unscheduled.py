@@ -201,7 +201,7 @@ async def test_it_gets_no_disk_of_its_node_that_still_has_the_data_of_another(fl
         await delete(cluster, "p1", "p2")
 
 
-async def test_what_it_was_given_stays_its_own_over_a_restart_of_the_node_daemon(flow_lab):
+async def test_a_pod_keeps_its_device_over_a_restart_of_the_node_daemon(flow_lab):
     async with flow_lab("1.36", devices=1, node=SOON) as cluster:
         node, _ = await claim_and_scheduled_pod(cluster, NVME)
         await pod(cluster, "p2", nodeName=node)

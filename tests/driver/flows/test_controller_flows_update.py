@@ -72,7 +72,7 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
         assert await nodes_slices(cluster) == {}
 
 
-async def test_a_device_that_the_newer_instance_unprepares_is_given_back_by_the_older(flow_lab):
+async def test_the_older_instance_releases_a_device_the_newer_one_unprepared(flow_lab):
     async with flow_lab("1.36", devices=1) as cluster:
         await cluster.pod("a")
         node, (device,) = await cluster.wait_until_running("a")

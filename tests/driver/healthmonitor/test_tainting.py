@@ -410,7 +410,7 @@ def test_a_command_that_lists_a_device_no_longer_has_it_freed_and_a_partial_list
     assert world.tainted == []
 
 
-def test_a_redfish_event_of_severity_ok_clears_its_origin_whatever_its_message():
+def test_a_redfish_event_of_severity_ok_clears_its_origin_despite_its_message():
     redfish = healthpolicies.Source.REDFISH
     world = MonitoredCluster(
         policy(

@@ -255,7 +255,7 @@ async def test_a_list_names_what_is_too_large_to_be_read_and_reads_all_the_rest(
     assert asked.count((1, True)) == 1
 
 
-async def test_one_object_that_is_too_large_is_said_to_be():
+async def test_an_oversized_object_is_reported_with_the_limit():
     body = object_of(b"n", answers.LIMIT_BYTES + 1)
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(body), body) as api:
         with pytest.raises(errors.TooLarge, match=r"GET /api/v1/nodes/n: .*16 MiB"):

@@ -166,7 +166,7 @@ def test_a_broken_authority_of_the_service_account_is_named(tmp_path):
         config.load(environ={"KUBERNETES_SERVICE_HOST": "h"}, account=tmp_path)
 
 
-def test_nothing_configured_is_said_with_the_ways_to_configure_it(tmp_path, monkeypatch):
+def test_a_missing_configuration_is_reported_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(errors.ConfigError, match="--kubeconfig"):
         config.load(environ={})
@@ -297,7 +297,7 @@ def test_a_malformed_kubeconfig_is_one_sentence_without_its_secrets(tmp_path, ca
         pytest.param(None, "cannot read", id="absent"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_one_sentence(tmp_path, content, words):
+def test_an_invalid_kubeconfig_is_refused_without_its_secret(tmp_path, content, words):
     file = tmp_path / "kubeconfig"
     if content is not None:
         file.write_bytes(content)
@@ -312,7 +312,7 @@ def test_a_directory_is_no_kubeconfig(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"two words", b"\xff\xfe", b"a\nb"])
-def test_a_token_file_without_a_token_is_said_before_it_is_sent(tmp_path, content):
+def test_a_token_file_without_a_token_is_refused_before_use(tmp_path, content):
     (tmp_path / "token").write_bytes(content)
     connection = config.from_kubeconfig(kubeconfig(tmp_path, user={"tokenFile": "token"}))
     with pytest.raises(errors.ConfigError, match="token"):

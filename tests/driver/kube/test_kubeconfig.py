@@ -474,7 +474,7 @@ async def test_an_identity_provider_that_cannot_be_verified_is_not_asked(tmp_pat
         assert file.read_text() == before
 
 
-async def test_an_identity_provider_that_does_not_answer_is_given_up(tmp_path):
+async def test_a_silent_identity_provider_ends_the_login_with_a_remedy(tmp_path):
     # The kernel takes the connection, and nothing reads it.
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"https://127.0.0.1:{server.getsockname()[1]}"

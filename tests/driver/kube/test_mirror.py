@@ -394,7 +394,7 @@ async def test_a_new_list_reports_what_was_deleted_and_changed_meanwhile(tmp_pat
         pytest.param("opaque", id="not-a-number"),
     ],
 )
-async def test_a_list_is_taken_over_whatever_version_it_gives(version):
+async def test_a_list_is_accepted_with_any_version(version):
     script = Script()
     script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": "5"}}]
     script.watch_status = 410
@@ -452,7 +452,7 @@ async def test_a_watch_goes_on_from_the_bookmark():
     assert versions[:2] == ["10", "77"]
 
 
-async def test_a_denied_list_is_said_once_and_tried_again_until_it_is_allowed(caplog):
+async def test_a_denied_list_is_logged_once_and_retried_until_allowed(caplog):
     script = Script()
     script.list_status = 403
     async with scripted(script) as api:

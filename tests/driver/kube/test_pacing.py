@@ -77,7 +77,7 @@ def test_the_share_of_a_payer_that_writes_nothing_is_used_by_the_others():
     assert last_a == pytest.approx(last_b, abs=0.25)
 
 
-def test_a_write_that_is_given_up_costs_no_time():
+def test_a_cancelled_write_costs_no_time():
     async def scene(writes, loop):
         moments = []
         await writes.take()

@@ -28,7 +28,7 @@ def customise(first=0, **reported):
     return customisation.customise(GIVEN, decoded, first_interface=first)
 
 
-def test_nothing_said_changes_nothing():
+def test_empty_parameters_change_nothing():
     assert customise() == GIVEN
     assert customise(attachTimeoutSeconds=9) == GIVEN
 
@@ -37,7 +37,7 @@ def test_variables_follow_those_that_name_the_device():
     assert customise(environment={"B": "x=y", "A": ""}).env == ("DRAWBAR_X=1", "A=", "B=x=y")
 
 
-def test_of_the_files_only_what_is_said_changes():
+def test_only_the_named_fields_of_device_files_change():
     (node,) = customise(deviceFiles={"readOnly": True, "user": 0}).device_nodes
     assert (node.permissions, node.uid, node.gid, node.file_mode) == ("r", 0, 5, None)
     (node,) = customise(deviceFiles={"readOnly": False, "group": 7, "mode": "0640"}).device_nodes

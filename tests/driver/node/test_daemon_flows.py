@@ -130,7 +130,7 @@ async def test_another_device_in_the_slot_is_named_and_left_alone(world):
 
 
 @IMPATIENT
-async def test_a_device_that_no_driver_takes_is_reported_and_can_be_given_back(world):
+async def test_a_device_without_a_driver_is_reported_and_can_be_released(world):
     await world.plug(1, dataclasses.replace(DISK, driver=""))
     await world.report_attached()
     seen = await world.reports("Visible", "False", "DriverNotBound")
@@ -184,7 +184,7 @@ async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_
     assert (by["kind"], by["nodeSource"].split("/")[:3]) == ("gpu-uuid", ["", "proc", "driver"])
 
 
-async def test_a_gpu_that_is_given_back_before_it_shows_its_uuid_is_released_from_its_slot(world):
+async def test_a_gpu_detached_before_it_shows_its_uuid_is_released(world):
     await world.stop()
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
     await world.report_attached(**identity(GPU))
@@ -223,7 +223,7 @@ async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another
     assert world.power() == "0"
 
 
-async def test_what_holds_a_device_is_said_and_then_it_goes(world, tmp_path):
+async def test_a_device_in_use_is_reported_and_released_afterwards(world, tmp_path):
     await world.plug(1, DISK)
     await world.report_attached()
     await world.reports("Visible")
@@ -270,7 +270,7 @@ async def test_a_release_goes_on_after_a_restart(world):
     assert world.power() == "0"
 
 
-async def test_a_card_that_shows_up_after_it_was_given_back_is_released_too(world):
+async def test_a_card_that_appears_after_its_detach_is_released_too(world):
     await world.report_attached()
     await world.detach()
     await world.reports("Released")

@@ -332,7 +332,7 @@ async def test_a_subscriber_that_raises_keeps_no_change_from_the_others_and_gets
 
 
 @pytest.mark.defects
-async def test_the_inventory_is_followed_again_and_read_anew_after_an_unexpected_error(tmp_path, monkeypatch):
+async def test_the_inventory_is_read_and_followed_again_after_an_unexpected_error(tmp_path, monkeypatch):
     contained, failures = containment.Containment(), [KeyError("a defect")]
     monkeypatch.setattr(containment, "PAUSE_FIRST_SECONDS", 0.01)
     tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
@@ -404,7 +404,7 @@ async def test_vital_product_data_is_known_once_it_is_read_without_an_event(tmp_
         await waiting.eventually(lambda: tracker.card_at(NIC_ADDRESS).first.unread == ())
 
 
-async def test_a_card_that_comes_back_is_read_anew(tmp_path):
+async def test_a_returning_card_is_read_again(tmp_path):
     async with followed_by_hand(tmp_path) as (tree, tracker, source):
         for serial in ("mt1", "mt2"):
             folder = tree.function(NIC_ADDRESS, (0x15B3, 0x1021), 0x020000, vpd={"SN": serial})

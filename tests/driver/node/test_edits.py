@@ -45,7 +45,7 @@ def test_a_device_without_a_serial_number_has_no_variable_for_it(card):
     assert make_device(card, serial="").edits.env == ("DRAWBAR_NVME_0_PCI_ADDRESS=0000:01:00.0",)
 
 
-def test_the_class_decides_what_is_given(card):
+def test_the_class_decides_the_device_nodes(card):
     assert make_device(card, device_class="gpu").edits.device_nodes == ()
 
 

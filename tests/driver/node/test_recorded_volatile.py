@@ -33,7 +33,7 @@ def card(host):
     return reader.read(host.sysfs).card_of(CARD)
 
 
-def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
+def test_a_separate_dax_device_is_ready_and_passed_to_a_container(dax):
     layout = reading.read_layout(dax, card(dax))
     (region,) = layout.regions
     assert (layout.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)

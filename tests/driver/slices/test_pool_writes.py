@@ -91,7 +91,7 @@ def test_a_device_leaves_its_pool_before_it_is_in_another():
         assert len(names) == len(set(names))
 
 
-def test_owners_are_set_where_they_are_given_and_left_alone_elsewhere():
+def test_owners_are_written_only_where_they_are_specified():
     stored = publish_pools(pool("p", "a", owners=(OWNER,)))
     assert pool_writes.writes([pool("p", "a")], stored) == ()
     other = msgspec.structs.replace(OWNER, uid="u-2")

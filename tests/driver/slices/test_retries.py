@@ -146,7 +146,7 @@ moves = st.tuples(st.sampled_from("123456"), st.none() | names)
     apart=st.booleans(),
     refusals=st.lists(st.sets(names), min_size=1, max_size=6),
 )
-def test_whatever_is_refused_no_device_is_in_two_pools_and_all_is_right_in_the_end(moved, apart, refusals):
+def test_refused_writes_never_put_a_device_into_two_pools(moved, apart, refusals):
     server, homes = Server(), {}
 
     def pools():

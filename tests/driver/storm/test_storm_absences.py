@@ -45,7 +45,7 @@ async def annotate(storm, value):
     await asyncio.sleep(1)
 
 
-def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means(in_storm):
+def test_abandoning_a_dead_fabric_reports_the_devices_left_attached(in_storm):
     async def steps(storm):
         await storm.use("d0")
         storm.fabric.console.pause()
@@ -75,7 +75,7 @@ def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means
     in_storm(steps)
 
 
-def test_a_fabric_that_is_given_up_and_answers_detaches_all_the_same(in_storm):
+def test_an_abandoned_fabric_that_answers_again_still_detaches(in_storm):
     async def steps(storm):
         await storm.use("d0")
         await annotate(storm, "devices-stay-connected")

@@ -31,7 +31,7 @@ def members_by_name(*devices, name="pair"):
     return {names.composite(name, devices): devices}
 
 
-def test_a_device_that_a_claim_was_given_alone_becomes_a_member_when_the_claim_ends(in_storm):
+def test_a_device_claimed_alone_becomes_a_member_after_its_claim_ends(in_storm):
     async def steps(storm):
         await storm.allocate("d0", "n9")
         await rule(storm, count=2)
@@ -43,7 +43,7 @@ def test_a_device_that_a_claim_was_given_alone_becomes_a_member_when_the_claim_e
     in_storm(steps)
 
 
-def test_a_composite_that_a_claim_was_given_keeps_its_devices_until_the_claim_ends(in_storm):
+def test_an_allocated_composite_keeps_its_devices_until_the_claim_ends(in_storm):
     async def steps(storm):
         await rule(storm, count=2)
         first = members_by_name("d0", "d1")

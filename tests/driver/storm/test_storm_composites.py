@@ -278,5 +278,5 @@ def _about(fault, device):
 
 
 @pytest.mark.timeout(machine.TIMEOUT_SECONDS)
-def test_whatever_happens_all_members_of_a_composite_are_attached_or_none():
+def test_all_members_of_a_composite_are_attached_or_none_in_a_storm():
     machine.run(CompositeMachine, short=8)

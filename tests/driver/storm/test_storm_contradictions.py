@@ -20,7 +20,7 @@ async def read_attached(storm):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_forgotten_device_that_no_node_has_seen_is_attached_anew(in_storm, restarts):
+def test_a_forgotten_device_unseen_by_nodes_is_attached_again(in_storm, restarts):
     async def steps(storm):
         await storm.allocate("d0", "n1")
         await asyncio.sleep(5)

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.parametrize("skew", [600.0, -600.0, 0.0], ids=["ahead", "behind", "equal"])
-def test_a_probation_lasts_as_long_after_a_hand_over_whatever_the_clocks_say(in_storm, skew):
+def test_a_probation_keeps_its_length_over_a_hand_over_with_skewed_clocks(in_storm, skew):
     async def steps(storm):
         await storm.allocate("d0", "n1")
         await asyncio.sleep(5)

@@ -322,7 +322,7 @@ class ShareMachine(machine.StormMachine):
 
 
 @pytest.mark.timeout(machine.TIMEOUT_SECONDS)
-def test_whatever_happens_each_share_is_one_slice_and_none_is_left():
+def test_each_share_is_one_memory_chunk_and_none_is_left_in_a_storm():
     machine.run(ShareMachine, short=8)
 
 
@@ -359,7 +359,7 @@ def test_a_share_whose_record_vanished_before_it_was_reported_is_attached_with_t
 
 
 @pytest.mark.parametrize("counts", [[1], [1, 1]], ids=["not-attached", "attached"])
-def test_a_slice_whose_record_vanished_is_given_back_although_the_failed_claim_stays(in_storm, counts):
+def test_a_memory_chunk_without_a_record_is_deleted_despite_its_failed_claim(in_storm, counts):
     async def steps(storm):
         fails = faults.Fail(
             method=machine.ATTACH, code=fabric_errors.Code.FAILED_PRECONDITION, skip=len(counts) - 1
@@ -377,7 +377,7 @@ def test_a_slice_whose_record_vanished_is_given_back_although_the_failed_claim_s
     in_storm(steps, ShareStorm)
 
 
-def test_a_deletion_that_never_ends_is_cancelled_and_the_memory_given_back(in_storm):
+def test_an_endless_deletion_is_cancelled_and_the_memory_is_freed(in_storm):
     async def steps(storm):
         await storm.allocate_shares([1], "n1")
         await asyncio.sleep(5)

@@ -150,7 +150,7 @@ def test_what_is_being_deleted_is_let_through():
     ],
     ids=["empty", "no text", "a list", "no request", "an older version", "brackets without end"],
 )
-def test_what_is_no_review_is_said_to_be_none(body):
+def test_an_invalid_review_is_unreadable(body):
     with pytest.raises(review.Unreadable):
         review.read(body)
 

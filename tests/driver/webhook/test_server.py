@@ -211,7 +211,7 @@ async def test_a_renewed_certificate_is_served_and_half_of_one_is_not(pair, unti
 
 
 @pytest.mark.parametrize("fault", ["no certificate", "no key", "no pair", "no pem"])
-async def test_a_certificate_that_cannot_be_used_is_said_at_the_start(pair, fault):
+async def test_an_unusable_certificate_is_reported_at_the_start(pair, fault):
     if fault == "no certificate":
         pair.certificate.unlink()
     elif fault == "no key":

@@ -410,7 +410,7 @@ async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, for
 @pytest.mark.parametrize(
     "quirk", ["pages", "refused-expand", "broken-expand", "ignored-expand", "foreign-links"]
 )
-async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial, quirk, impatient):
+async def test_a_running_task_is_found_in_an_odd_collection(trial, quirk, impatient):
     service, adapter = await trial.serve_and_connect({"quirks": (quirk,), "exclusive": False})
     for name in ("gpu-2", "disk-1"):
         service.faults.add(Fault(kind=FaultKind.FAILED_TASK))
@@ -596,7 +596,7 @@ async def test_an_unknown_authority_and_a_wrong_name_are_refused_with_the_remedy
     assert service.requests == []
 
 
-async def test_the_name_in_the_certificate_may_be_given(trial, authority):
+async def test_the_certificates_server_name_can_be_configured(trial, authority):
     service = await trial.serve(tls=_context(authority, "manager.example"))
     tls = contract.Tls(server_name="manager.example")
     await trial.connect(service, credentials=_credentials(authority), tls=tls)
@@ -614,7 +614,7 @@ async def test_a_service_without_tls_is_refused_with_the_remedy(trial, redfish_l
     assert error.reason == "TLS_REFUSED"
 
 
-async def test_a_client_certificate_is_presented_and_its_lack_is_named(trial, authority):
+async def test_a_client_certificate_is_presented_and_a_missing_one_is_reported(trial, authority):
     service = await trial.serve(tls=_context(authority, "127.0.0.1", client_authority=authority))
     client = authority.issue_cert("drawbar.example")
     await trial.connect(service, credentials=_credentials(authority, client))

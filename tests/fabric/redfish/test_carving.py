@@ -123,7 +123,7 @@ NO_POOLS = {
 
 
 @pytest.mark.parametrize("changed", NO_POOLS.values(), ids=NO_POOLS)
-async def test_a_domain_that_is_no_pool_is_not_carved(changed):
+async def test_a_domain_without_a_memory_pool_is_not_carved(changed):
     method = await read(chunk("1"), end("T1", "1"), domain=POOL | changed)
     assert [device.id for device in method.view().devices.values()] == ["F.T1"]
     assert not method.carves

@@ -20,7 +20,7 @@ def test_everything_has_a_default():
     assert parameters.parse(_config()) == parameters.Parameters()
 
 
-def test_everything_may_be_given():
+def test_every_parameter_can_be_set():
     given = {
         "profile": "h3",
         "fabrics": "A, B,",

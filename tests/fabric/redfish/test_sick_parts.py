@@ -236,7 +236,7 @@ async def test_a_detach_of_a_device_in_doubt_is_not_reported_as_done():
     assert made.changes == []
 
 
-async def test_watchers_list_anew_when_a_part_becomes_sick_and_again_when_it_is_well():
+async def test_watchers_must_list_again_when_a_part_becomes_sick_or_well():
     made = service()
     async with adapting(made, pollSeconds="1") as adapter:
         version = (await adapter.devices()).version

@@ -77,7 +77,7 @@ async def test_a_patch_with_an_unknown_field_is_invalid_when_strict(api: Any, ma
     assert warnings == ['299 - "unknown field \\"more\\""']
 
 
-async def test_an_applied_field_that_nobody_declares_fails_whatever_the_validation(api: Any) -> None:
+async def test_an_undeclared_applied_field_fails_even_without_validation(api: Any) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "more": {}}
     refused = await api.apply(f"{MAPS}/a", body, fieldValidation="Ignore")
     assert refused.code == 500

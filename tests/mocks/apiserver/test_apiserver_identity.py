@@ -79,7 +79,7 @@ async def test_others_can_be_asked_about(api: Any, user: str, allowed: bool) -> 
         assert (await api.post(f"{REVIEWS}/{path}", body)).body["status"]["allowed"] is allowed
 
 
-async def test_nobody_gives_a_right_that_they_lack(api: Any) -> None:
+async def test_no_user_can_grant_rights_beyond_their_own(api: Any) -> None:
     author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "update"]}
     await api.allow("jane", author, READ)
     jane = api.acting_as("jane")

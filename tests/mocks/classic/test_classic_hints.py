@@ -121,7 +121,7 @@ def test_news_while_a_pod_is_under_way_let_it_be_tried_again_at_once(run):
     assert seconds < 1
 
 
-def test_a_pod_that_fits_nowhere_sleeps_through_its_growing_backoff_whatever_the_news(run):
+def test_a_pod_that_fits_nowhere_waits_for_its_growing_backoff(run):
     async def work(waiting):
         waiting.add(POD)
         began = []
@@ -148,7 +148,7 @@ def test_an_attempt_that_broke_off_is_repeated_without_news(run):
     assert seconds == pytest.approx(2, abs=0.2)
 
 
-def test_a_pod_under_way_is_not_given_out_a_second_time(run):
+def test_a_pod_under_way_is_not_taken_a_second_time(run):
     async def work(waiting):
         waiting.add(POD)
         await waiting.take()

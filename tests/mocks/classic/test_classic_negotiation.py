@@ -77,7 +77,7 @@ async def test_several_claims_wait_for_every_answer_and_stay_unreserved_until_al
     )
 
 
-async def test_claims_that_exclude_each_other_are_given_back_until_the_pod_fits(cluster, driving):
+async def test_conflicting_claims_are_deallocated_until_the_pod_fits(cluster, driving):
     claim = cluster.dialect.claim
     # The first attempt breaks off.
     refused = faults.Selection(verb="update", resource="resourceclaims", subresource="status")

@@ -204,7 +204,7 @@ def test_a_pod_without_claims_is_placed():
 
 
 @BOTH
-def test_a_claim_that_keeps_the_pod_from_every_node_is_given_back(dialect):
+def test_a_claim_that_excludes_every_node_is_deallocated(dialect):
     stuck = _claim(dialect, "c1", nodes=["a"], reserved=[OURS])
     context = _context("a", ["a", "b"], c2=["a"])
     decision = _decide(stuck, _claim(dialect, "c2"), dialect=dialect, nodes=["a", "b"], context=context)
@@ -215,7 +215,7 @@ def test_a_claim_that_keeps_the_pod_from_every_node_is_given_back(dialect):
     )
 
 
-def test_of_two_claims_that_exclude_each_other_a_random_one_is_given_back():
+def test_one_of_two_conflicting_claims_is_deallocated_at_random():
     claims = (
         _claim(dialects.V1ALPHA3, "c1", nodes=["a"]),
         _claim(dialects.V1ALPHA3, "c2", nodes=["b"]),
@@ -240,7 +240,7 @@ def test_a_claim_without_the_name_of_its_controller_counts_as_the_schedulers_own
         pytest.param(_claim(dialects.V1ALPHA2, nodes=["elsewhere"], mode="Immediate"), id="immediate"),
     ],
 )
-def test_such_a_claim_is_never_given_back(claim):
+def test_such_a_claim_is_never_deallocated(claim):
     decision = _decide(claim, dialect=dialects.V1ALPHA2)
     assert isinstance(decision, modern.Unschedulable)
     assert "2 resourceclaim not available on the node. still not schedulable" in decision.reason

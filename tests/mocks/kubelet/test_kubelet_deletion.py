@@ -30,7 +30,7 @@ async def test_a_deleted_pod_is_unprepared_while_it_is_still_there_and_then_remo
     assert world.state() == []
 
 
-async def test_the_containers_of_a_deleted_pod_are_given_their_time(world):
+async def test_the_containers_of_a_deleted_pod_get_their_grace_period(world):
     async with world.kubelet(stop_seconds=30) as node, world.plugin() as plugin:
         pod = await with_pod(world, plugin, terminationGracePeriodSeconds=1)
         await world.delete(kinds.POD, "p1")

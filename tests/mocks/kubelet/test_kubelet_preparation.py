@@ -141,7 +141,7 @@ async def test_a_failed_prepare_is_an_event_and_is_tried_again(world, answer, wo
     assert plugin.prepares == [["c1"], ["c1"]]
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_tried_again(world):
+async def test_a_call_that_takes_too_long_is_cancelled_and_retried(world):
     async with world.kubelet(call_timeout_seconds=0.1), world.plugin() as plugin:
         await plugin.wait_for_registration()
         plugin.blocked.clear()

@@ -133,7 +133,7 @@ async def test_a_plugin_whose_registration_socket_goes_is_not_called_any_more(wo
     assert plugin.calls == []
 
 
-async def test_a_second_registration_of_an_endpoint_is_refused_until_its_socket_is_made_anew(world):
+async def test_a_second_registration_of_an_endpoint_is_refused(world):
     async with world.kubelet() as node, world.plugin(name="a") as first:
         await first.wait_for_registration()
         async with world.plugin(name="b", endpoint=first.endpoint, listening=False) as second:

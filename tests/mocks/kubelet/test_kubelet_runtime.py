@@ -47,7 +47,7 @@ def test_a_device_node_gets_the_numbers_of_the_host(tmp_path: Path) -> None:
     assert (rule["type"], rule["major"], rule["minor"], rule["access"]) == ("c", 1, 3, "rwm")
 
 
-def test_a_device_node_that_the_host_lacks_is_refused_only_when_asked(tmp_path: Path) -> None:
+def test_a_device_node_missing_on_the_host_is_refused_only_on_request(tmp_path: Path) -> None:
     spec(tmp_path, "x.json", device("a", deviceNodes=[{"path": str(tmp_path / "none")}]))
     assert create(tmp_path, "example.com/x=a")["linux"]["devices"][0]["type"] == ""
     with pytest.raises(errors.RuntimeFailure, match="failed to stat"):

@@ -263,7 +263,7 @@ def test_a_request_by_count_needs_members_with_counts(body):
     assert catch_refusal(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (400, "PropertyMissing")
 
 
-def test_more_blocks_than_are_free_are_not_given_and_none_is_taken():
+def test_a_request_beyond_the_free_blocks_takes_none():
     service, tree = serve(method="composition", constrained=True)
     body = {"Memory": {"Members": [{"@Redfish.RequestedCount": 3, "Model": "Model"}]}}
     assert catch_refusal(service, f"{places.SYSTEMS}/h1", body, "PATCH") == (409, "NoResourceMatch")

@@ -192,7 +192,7 @@ PORTS = st.builds(
         | st.dictionaries(st.sampled_from(list(DeviceClass)), st.integers(-1, 2**70), max_size=8),
     )
 )
-def test_whatever_a_host_shows_each_finding_has_something_to_do(observed):
+def test_each_problem_of_any_host_has_a_remedy(observed):
     for finding in machine.plan(observed):
         assert finding.subject
         assert bool(finding.remedy) == (finding.severity is not Severity.OK)

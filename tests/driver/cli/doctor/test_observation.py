@@ -88,7 +88,7 @@ def unlike(findings, *topics):
         ("kep-5055", {"warning features.taint-rules"}),
     ],
 )
-async def test_what_each_release_lacks_is_reported(serving, profile, lacking):
+async def test_the_missing_features_of_each_release_are_reported(serving, profile, lacking):
     async with serving(profile) as cluster:
         findings = await cluster.findings()
     assert unlike(findings, "server", "features", "access") == lacking
@@ -104,9 +104,7 @@ async def test_what_each_release_lacks_is_reported(serving, profile, lacking):
 
 
 @pytest.mark.parametrize(("profile", "served"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
-async def test_what_a_release_in_which_our_controller_allocates_lacks_is_reported_and_nothing_is_wrong(
-    serving, profile, served
-):
+async def test_a_classic_release_is_reported_without_an_error(serving, profile, served):
     async with serving(profile) as cluster:
         status = {"status": {"nodeInfo": {"kubeletVersion": f"v{profile.partition('-')[0]}.0"}}}
         await cluster.make(kinds.NODE, "node-1")

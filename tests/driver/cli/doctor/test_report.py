@@ -88,7 +88,7 @@ def clear_conditions(crd):
         (clear_conditions, "error", "established"),
     ],
 )
-def test_a_definition_that_is_not_this_programs_is_named_with_what_it_lacks(change, severity, word):
+def test_a_definition_of_another_version_is_reported_with_its_differences(change, severity, word):
     changed = copy.deepcopy(CRDS)
     change(changed[server.FABRICS])
     definitions = {name: msgspec.convert(crd, observed.Definition) for name, crd in changed.items()}

@@ -209,7 +209,7 @@ def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, clu
     assert by_check["hosts.node"][0]["severity"] == "ok"
 
 
-def test_a_node_that_is_gone_is_said_of_its_device(explain_command, cluster):
+def test_a_device_on_a_deleted_node_names_the_node(explain_command, cluster):
     cluster(lambda api: api.delete(kinds.NODE, "node-1"))
     status, by_check = explain_by_check(explain_command, "device/gpu-1")
     assert status == 1

@@ -7,7 +7,7 @@ import pytest
 from drawbar.driver.kube import kinds
 
 
-def test_the_consequences_are_said_before_anything_is_done(move_command, with_pod):
+def test_the_consequences_are_listed_before_any_change(move_command, with_pod):
     status, out, _ = move_command("train", "--dry-run", "--force", "-o", "json")
     assert status == 0
     assert json.loads(out) == {
@@ -45,7 +45,7 @@ def test_the_api_server_checks_a_dry_run_of_it(move_command, with_pod):
     assert with_pod(lambda api: api.read(kinds.POD, "train-0", into=dict, namespace="default"))
 
 
-def test_what_is_not_in_effect_in_time_is_said_with_the_way_back(move_command, with_pod):
+def test_a_timeout_is_reported_with_the_way_back(move_command, with_pod):
     status, _, err = move_command("default/train", "--yes", "--force", "--timeout", "1")
     assert status == 1, "there is no controller that taints"
     assert "evicted: no pod; not evicted: train-0; in maintenance until it is taken out" in err

@@ -312,7 +312,7 @@ KEYS = st.tuples(
     held=st.lists(st.tuples(KEYS, NAMES, NAMES, NAMES)),
     given_=st.lists(st.tuples(KEYS, NAMES)),
 )
-def test_whatever_objects_hold_each_device_in_use_is_shown_once(listed, held, given_):
+def test_each_device_in_use_is_shown_once_for_any_objects(listed, held, given_):
     cluster = {
         "slices": tuple(
             make_slice(device, pool=pool, fabric=fabric, generation=generation)
@@ -395,7 +395,7 @@ def test_a_composite_is_as_far_as_its_last_member_and_each_member_names_it():
     assert {entry.name for device in (duo, first, second) for entry in device.claims} == {"c"}
 
 
-def test_a_composite_shows_the_same_member_whatever_came_first():
+def test_a_composite_shows_the_same_member_in_any_order():
     members = [member(device, "Attached", condition(ATTACHED)) for device in ("gpu-1", "gpu-2")]
     for listed in (members, members[::-1]):
         shown = build(slices=(make_slice("duo"),), attachments=tuple(listed))

@@ -155,7 +155,7 @@ def test_a_rate_goes_into_the_rule_where_the_api_has_it():
     ) == ["Await"]
 
 
-def test_batches_that_were_asked_for_are_made_by_hand_whatever_the_api_has():
+def test_requested_batches_are_used_even_if_the_api_has_rates():
     planned = steps(make_request(effect="NoExecute", batch=10), None, make_preview(30), has_rates=True)
     assert rule_steps.batch_count(planned) == 3
     assert {step.seconds for step in planned if isinstance(step, rule_steps.Evict)} == {0.0}
@@ -180,7 +180,7 @@ def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch(
     assert patient.uid in wait.pods
 
 
-def test_a_command_that_was_interrupted_goes_on_when_given_again():
+def test_a_repeated_command_continues_an_interrupted_one():
     planned = steps(
         make_request(effect="NoExecute", batch=2), make_rule("NoSchedule"), make_preview(4), has_batches=True
     )

@@ -98,7 +98,7 @@ def opened_with(count):
     return opened
 
 
-def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
+def test_an_allocated_device_keeps_its_room_in_the_pool():
     opened = opened_with(pool_writes.DEVICES_MAX + 1)
     for placed, later in ((make_pending_index(), "d-64"), (make_pending_index("d-64"), "d-63")):
         reserved = inventory.find_reserved(Cluster(opened, placed), frozenset())
@@ -130,7 +130,7 @@ def opened_on(*, device_groups=(), host_groups=(), refused=()):
         ),
     ],
 )
-def test_a_node_is_given_nothing_that_its_host_does_not_reach(how, impossible):
+def test_a_node_cannot_get_devices_beyond_the_reach_of_its_host(how, impossible):
     opened = opened_on(**how)
     fabric = inventory.fabric_of(Cluster(opened, make_pending_index()), FABRIC, opened)
     assert {key.device for key in fabric.refused.get("n", ())} == impossible
@@ -147,7 +147,7 @@ def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     )
 
 
-def test_a_device_beyond_the_offer_is_given_to_no_claim_at_once():
+def test_a_device_beyond_the_offer_is_not_free_for_immediate_allocation():
     cluster = Cluster(opened_with(2), make_pending_index())
     cluster.beyond = frozenset({"d-00"})
     devices = inventory.find_reserved(cluster, frozenset()).devices

@@ -34,7 +34,7 @@ def test_a_request_leaves_the_device_to_the_one_that_has_no_other():
     assert search(make_stock("ab"), any_, picky) == [["d1"], ["d0"]]
 
 
-def test_what_cannot_be_had_together_is_not_given_in_part():
+def test_requests_are_never_allocated_in_part():
     request = matching.Request(name="one", selectors=("d0",))
     assert search(make_stock("ab"), request, request) is None
 

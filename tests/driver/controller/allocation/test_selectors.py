@@ -38,14 +38,14 @@ def judge():
     return selectors.Judge("drawbar.dev", evaluation.Inline())
 
 
-async def test_an_expression_is_judged_anew_when_a_device_shows_something_else(judge):
+async def test_an_expression_is_evaluated_again_after_the_device_changes(judge):
     assert await verdict(judge, device(colour="red"), SELECTOR)
     assert not await verdict(judge, device(colour="blue"), SELECTOR)
     assert await verdict(judge, device("other", colour="red"), SELECTOR)
     assert judge.faults == {}
 
 
-async def test_why_an_expression_cannot_be_told_is_said_again_whenever_it_is_asked(judge):
+async def test_a_failing_expression_reports_its_fault_every_time(judge):
     for _ in range(2):
         judge.begin()
         assert not await verdict(judge, device(), SELECTOR)
@@ -106,7 +106,7 @@ async def test_only_so_many_judgements_are_remembered(judge, monkeypatch):
     assert (len(judge._answers), len(judge._fit)) == (2, 2)
 
 
-async def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else(judge):
+async def test_an_invalid_capacity_only_fails_the_selector(judge):
     with pytest.raises(expressions.SelectorError, match="'1e3' is not a quantity"):
         expressions.matches("true", "drawbar.dev", device(memory="1e3").shown)
     assert not await verdict(judge, device(memory="1e3"), "true")

@@ -247,7 +247,7 @@ def test_a_contradiction_needs_a_second_complete_listing_that_began_ten_seconds_
 
 
 @pytest.mark.parametrize("changes", [{"shown": ("h9",)}, {"request": "a2"}])
-def test_another_contradiction_and_another_attach_begin_anew(changes):
+def test_another_contradiction_or_attach_starts_the_count_again(changes):
     known = contradictions.Contradictions()
     look(known, 100.0)
     assert look(known, 111.0, last=110.0, complete=110.0).is_confirmed

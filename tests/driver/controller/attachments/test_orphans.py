@@ -42,7 +42,7 @@ def test_a_connection_is_ours_by_its_mark_alone(shown, own, recorded, owner):
     assert marks.owner(None, own, recorded=recorded) is marks.Owner.NONE
 
 
-def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
+def test_a_mark_fits_the_wire_for_the_longest_fabric_name():
     mark = marks.mark("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "f" * 63)
     assert len(mark) <= contract.STRING_BYTES
     assert marks.mark("", "f") is None
@@ -56,7 +56,7 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
         (plan.ORPHAN_SECONDS, actions.ReleaseMemory()),
     ],
 )
-def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
+def test_an_orphaned_memory_chunk_is_released_after_a_delay(seconds, step):
     since = NOW - datetime.timedelta(seconds=seconds)
     slice_ = scenes.make_part_state(demand=None, owner=marks.Owner.NONE, orphaned_at=since)
     assert plan.plan(slice_, NOW) == (step,)
@@ -103,7 +103,7 @@ def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
     assert list(plan.plan(make_orphan(**changes), NOW)) == steps
 
 
-def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never_said_to_be_attached():
+def test_another_clusters_connection_to_the_node_is_never_reported_as_attached():
     (refusal,) = plan.plan(make_orphan(owner=marks.Owner.OTHERS, demand=demand()), NOW)
     assert isinstance(refusal, actions.ReportFailed)
     assert refusal.failure.reason == reasons.DEVICE_IN_USE
@@ -243,7 +243,7 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
         await until(is_free, bool)
 
 
-async def test_what_hangs_on_a_host_that_is_no_node_is_named_and_left_alone(controller_world, until):
+async def test_a_device_on_a_host_without_a_node_is_reported_and_kept(controller_world, until):
     async with controller_world() as cluster:
         await in_use(cluster, until)
         await cluster.stop()

@@ -281,7 +281,7 @@ async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_t
         assert classic.handle(await classic.wait_until_allocated()).devices[0].attachment == name
 
 
-async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(running, until):
+async def test_a_lost_record_is_written_again_and_deleted_with_its_claim(running, until):
     async with running("1.31-classic") as classic:
         await classic.claim()
         pod = await classic.pod()

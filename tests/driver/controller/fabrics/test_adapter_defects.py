@@ -185,7 +185,7 @@ async def test_a_detach_that_fails_by_a_defect_is_tried_until_it_works(controlle
 
 
 @pytest.mark.parametrize("where", ["loading", "validate"])
-async def test_an_adapter_that_fails_before_it_connects_is_said_and_the_other_fabric_attaches(
+async def test_an_adapter_failing_before_it_connects_does_not_stop_another_fabric(
     controller_world, where, caplog
 ):
     def fails(*_):

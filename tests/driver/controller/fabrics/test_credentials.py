@@ -153,7 +153,7 @@ async def test_the_controller_can_read_no_secret_but_those_of_its_role(controlle
                     await asked
 
 
-async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
+async def test_a_secret_quoted_by_manager_or_adapter_is_shown_nowhere(
     controller_world, until, caplog, tmp_path
 ):
     """The token is in the manager's refusals, in its failed operations, and in the adapter's error."""

@@ -26,7 +26,7 @@ async def change(cluster, **spec):
     await cluster.patch(kinds.FABRIC, "fab", {"spec": spec})
 
 
-async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_connecting_anew(
+async def test_a_change_of_other_fields_keeps_the_connection_to_the_manager(
     controller_world, until, tmp_path
 ):
     async with controller_world(faults=[COUNTS_CONNECTIONS]) as cluster:

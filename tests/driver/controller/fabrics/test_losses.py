@@ -144,7 +144,7 @@ async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
 
 
 @virtualtime.in_virtual_time
-async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
+async def test_a_device_missing_in_three_listings_is_lost_unless_its_node_shows_it():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
         opened.update_holdings(make_attached_holdings(d0=SHOWS, d1=SILENT))
@@ -213,7 +213,7 @@ def ids(opened):
 
 @pytest.mark.parametrize("left", [0, 1], ids=["none", "half"])
 @virtualtime.in_virtual_time
-async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agree(left):
+async def test_hosts_missing_in_one_listing_stay_until_two_more_agree(left):
     manager = Manager()
     async with sessions.running(manager, Recording()) as opened:
         manager.hosts_now = manager.hosts_now[:left]

@@ -22,7 +22,7 @@ def test_without_a_limit_everybody_goes_at_once():
     assert all(line.take(key(f"d{number}"), "h", NAMESPACE) for number in range(10))
 
 
-def test_one_at_a_time_serves_the_hosts_in_turn_whoever_came_first():
+def test_a_limit_of_one_serves_the_hosts_in_rotation():
     line = operation_queue.OperationQueue()
     line.allow(ONE_AT_A_TIME)
     assert line.take(key("a1"), "a", NAMESPACE)

@@ -46,7 +46,7 @@ CLOSINGS = [errors.Unavailable("it is gone already"), KeyError("session"), None]
 
 @pytest.mark.parametrize("closing", CLOSINGS, ids=["error", "defect", "hangs"])
 @virtualtime.in_virtual_time
-async def test_a_session_that_is_cancelled_ends_whatever_closing_does(closing):
+async def test_a_cancelled_session_ends_even_if_closing_fails(closing):
     manager = Manager(closing, 1)
     async with sessions.running(manager) as opened:
         assert opened.connection.connected
@@ -55,7 +55,7 @@ async def test_a_session_that_is_cancelled_ends_whatever_closing_does(closing):
 
 @pytest.mark.parametrize("closing", CLOSINGS, ids=["error", "defect", "hangs"])
 @virtualtime.in_virtual_time
-async def test_what_ended_a_connection_is_said_and_not_what_closing_it_met(closing):
+async def test_the_error_of_the_connection_is_reported_and_not_the_one_of_closing(closing):
     manager = Manager(closing, 100, errors.PermissionDenied("this user may not list"))
     async with sessions.running(manager, seconds=60) as opened:
         assert (opened.connection.reason, opened.connection.message) == (

@@ -213,7 +213,7 @@ async def test_a_flood_beside_the_watch_is_reported_by_a_bookmark():
 
 
 @virtualtime.in_virtual_time
-async def test_new_devices_wait_until_those_that_they_replace_are_given_up():
+async def test_new_devices_wait_until_the_replaced_ones_are_dropped():
     async with running() as (opened, manager):
         manager.devices_now = devices(10)
         resync(manager)

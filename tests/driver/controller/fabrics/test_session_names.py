@@ -29,7 +29,7 @@ async def test_of_two_devices_of_one_name_the_first_is_shown_and_the_other_repor
 
 
 @virtualtime.in_virtual_time
-async def test_a_device_keeps_its_name_whatever_comes_later_and_by_whichever_way():
+async def test_a_device_keeps_its_name_over_later_namesakes():
     served = manager(SECOND)
     async with sessions.running(served) as opened:
         assert opened.troubles.get(inventory.NAMESAKES) is None

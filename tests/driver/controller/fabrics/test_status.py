@@ -39,9 +39,7 @@ MAPPED = hosts.NodeMap(host_of={"node-1": "host-1"})
         ),
     ],
 )
-def test_a_fabric_is_ready_while_a_claim_can_be_given_a_device(
-    connection, nodes, unpublished, usable, expected
-):
+def test_a_fabric_is_ready_while_a_claim_can_get_a_device(connection, nodes, unpublished, usable, expected):
     view = status.View(
         connection=connection,
         nodes=nodes,

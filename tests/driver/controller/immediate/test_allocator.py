@@ -280,7 +280,7 @@ async def test_a_device_that_was_withdrawn_before_anybody_looked_is_left_alone_t
         assert loop.time() - withdrawn >= 0.2
 
 
-async def test_a_write_that_lost_to_another_is_decided_anew(until):
+async def test_a_conflicting_write_is_decided_again(until):
     async with running(AllocatorScene(gpu("g-0"))) as world:
         world.refuse = 2
         world.ask()
@@ -348,7 +348,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("why", UNFIT)
-async def test_a_device_that_cannot_be_used_is_not_given(until, why):
+async def test_an_unusable_device_is_not_allocated(until, why):
     world = AllocatorScene(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
     if why == "attached":
         world.allocator.cluster.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
@@ -380,7 +380,7 @@ async def test_a_claim_with_parameters_that_cannot_be_obeyed_is_reported_once_an
     assert "c" not in [name for name, _ in world.writes]
 
 
-async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(until):
+async def test_no_device_is_allocated_while_the_api_server_drops_binding_conditions(until):
     async with running(AllocatorScene(gpu("g-0"))) as world:
         world.pools.keeps_conditions = False
         world.ask()

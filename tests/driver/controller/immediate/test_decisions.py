@@ -157,7 +157,7 @@ def test_the_selectors_of_class_and_request_decide():
     assert read_allocation(plan_claim(asked, offered)) == ("node-1", [("gpu", "g-1")])
 
 
-def test_only_free_devices_are_given():
+def test_only_free_devices_are_allocated():
     offered = inventory(device("g-0", free=False), device("g-1"))
     assert read_allocation(plan_claim(claim(request()), offered))[1] == [("gpu", "g-1")]
     assert isinstance(plan_claim(claim(request(count=2)), offered), decisions.Wait)
@@ -193,7 +193,7 @@ def test_the_rules_of_the_fabric_hold():
     assert read_allocation(plan_claim(claim(request()), offered))[0] == "node-2"
 
 
-def test_what_failed_before_is_given_only_if_there_is_nothing_else():
+def test_a_device_that_failed_before_is_the_last_choice():
     offered = inventory(device("g-0"), device("g-1"))
     assert read_allocation(plan_claim(claim(request()), offered, avoided=[key("g-0")]))[1] == [("gpu", "g-1")]
     assert read_allocation(plan_claim(claim(request()), offered, avoided=[key("g-0"), key("g-1")]))[1] == [

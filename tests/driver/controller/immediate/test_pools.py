@@ -96,7 +96,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
     assert pools(attachment("d-1", "any", claim=None)) == {"d-0": "fab/enc", "d-1": "fab/enc"}
 
 
-def test_where_a_device_was_given_there_is_room_for_one_less():
+def test_an_allocated_device_keeps_its_room_in_its_pool():
     listing = tuple(make_device(f"d-{number:02}") for number in range(pool_writes.DEVICES_MAX + 1))
     usual = devices.homes("fab", {each.id: each for each in listing}, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]

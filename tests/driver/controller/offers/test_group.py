@@ -80,7 +80,7 @@ def test_a_device_with_slices_is_no_member():
     )
 
 
-def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
+def test_a_device_claimed_alone_keeps_its_composite_from_being_offered():
     arranged = arrange(spec(make_composite("duo", "a", "b")), DEVICES, in_use={"a"})
     assert arranged.problems == (
         "composite duo is not offered: device a was given to a claim by itself, which has to end first",
@@ -172,7 +172,7 @@ ONE_SIZE = {f"m{number}": memory() for number in range(5)}
         *("a GPU among them", "five", "two sizes"),
     ],
 )
-def test_what_cannot_be_interleaved_is_said_with_the_remedy(members, words):
+def test_members_that_cannot_interleave_are_reported_with_a_remedy(members, words):
     problem = group.find_problem("duo", members)
     assert (problem is None) is (words is None)
     assert problem is None or (words in problem and "leave it out" in problem)
@@ -427,7 +427,7 @@ def test_what_is_published_under_a_name_that_is_not_derived_from_it_is_no_compos
     assert groups(by_rule(GPUS, published={"pair-00000000": ("g2", "g10")})) == ["g1+g2", "g10+g11"]
 
 
-def test_a_composite_stays_as_it_is_published_while_a_doubtful_listing_lacks_a_member():
+def test_a_published_composite_survives_a_doubtful_listing():
     arranged = by_rule(GPUS[1:2], rule(leftover="alone"), published=PUBLISHED, missing={"g10"})
     assert arranged.members == {}
     assert arranged.unlisted == PUBLISHED

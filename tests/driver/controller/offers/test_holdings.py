@@ -62,7 +62,7 @@ def test_the_absence_of_a_node_goes_with_its_last_part():
     assert held.remove_part("d").add_part(moved).gone_at == {}
 
 
-async def test_a_session_is_given_what_the_cluster_holds_whenever_that_changes(controller_world, until):
+async def test_a_session_learns_every_change_of_the_clusters_holdings(controller_world, until):
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()

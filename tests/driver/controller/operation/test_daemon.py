@@ -276,7 +276,7 @@ async def test_the_process_answers_for_itself_and_gives_the_lease_back_when_it_e
 
 
 @pytest.mark.parametrize("silent", ["API server", "fabric manager"])
-async def test_the_process_ends_in_time_whoever_does_not_answer(controller_world, until, silent):
+async def test_the_process_ends_in_time_despite_a_silent_peer(controller_world, until, silent):
     async with leading_pod(controller_world, until) as (cluster, pod):
         asked = asyncio.Event()
         if silent == "API server":

@@ -150,7 +150,7 @@ def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_coun
     assert counted.steps() == {}
 
 
-def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
+def test_an_abandoned_attempt_of_a_classic_claim_counts_as_no_attach(counted):
     latencies = counted.latency
     latencies.begin_classic(KEY)
     latencies.note_change(KEY, None, NEW)

@@ -119,7 +119,7 @@ def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(
         assert {taint.key for taint in sent} == expected
 
 
-def test_a_failure_that_is_over_keeps_what_was_said_of_it():
+def test_a_past_failure_keeps_its_report():
     reports = only(make_cause("attach-failed"))
     assert only(old=(reports,)) == reports
 
@@ -146,7 +146,7 @@ def test_only_the_details_that_are_kept_are_sent(form, details):
 
 @pytest.mark.parametrize("details", [frozenset(), encoding.DETAILS], ids=["silent", "explained"])
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
-def test_what_is_said_already_is_not_written_again(form, details):
+def test_an_existing_explanation_is_not_written_again(form, details):
     facts = {
         "ours": {"a"},
         "reported": {"a": (make_cause("device-lost"), make_cause("attach-failed"))},

@@ -51,7 +51,7 @@ def test_nothing_changes_while_the_fabric_never_told():
     assert desired.plan(make_fabric_state(devices=None, published=publish_slices(device("a"))), NOW) == ()
 
 
-def test_what_one_doubtful_listing_lacks_stays_published_as_it_is():
+def test_a_device_missing_in_one_doubtful_listing_stays_published():
     before = publish_slices(device("a"), device("b"))
     assert desired.plan(make_fabric_state(device("a"), published=before, missing=frozenset({"b"})), NOW) == ()
     (action,) = desired.plan(make_fabric_state(device("a"), published=before), NOW)
@@ -115,7 +115,7 @@ def test_pools_that_exchange_their_devices_never_have_one_twice():
     assert homes == {"a": "f/z", "b": "f/y"}
 
 
-def test_a_device_that_a_claim_was_given_leaves_its_pool_only_once_the_claim_lets_go_of_it():
+def test_an_allocated_device_leaves_its_pool_only_after_its_claim_ends():
     before = publish_slices(device("a", "z"), device("b", "e"))
     moved = make_fabric_state(device("a", "e"), device("b", "e"), published=before, claimed={"a": "f/z"})
     (change,) = desired.plan(moved, NOW)
@@ -258,7 +258,7 @@ def test_a_composite_has_the_taints_of_its_members():
     assert set(taints(action, "duo")) == {f"{DRIVER}/in-use"}
 
 
-def test_a_member_that_a_claim_was_given_alone_stays_and_its_composite_is_not_offered():
+def test_a_member_claimed_alone_stays_and_its_composite_is_not_offered():
     before = publish_slices(device("a"), device("b"), device("c"))
     changed = desired.plan(
         make_fabric_state(device("a"), device("b"), device("c"), ours=["a"], published=before, **DUO), NOW
@@ -273,7 +273,7 @@ def test_a_member_that_a_claim_was_given_alone_stays_and_its_composite_is_not_of
     assert list_offered(changed) == ["a", "c"]
 
 
-def test_a_held_composite_that_lacks_a_member_stays_published_as_lost():
+def test_a_composite_in_use_with_a_missing_member_is_published_as_lost():
     before = publish_slices(device("duo"))
     held = {"ours": ["duo", "a", "b"], "composites": {"duo": ("a", "b")}}
     (action,) = desired.plan(make_fabric_state(device("a"), published=before, **held, **DUO), NOW)
@@ -296,7 +296,7 @@ def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not
     ]
 
 
-def test_a_composite_stays_published_while_one_doubtful_listing_lacks_a_member():
+def test_a_composite_stays_published_over_a_doubtful_listing():
     before = publish_slices(device("duo"))
     assert (
         desired.plan(make_fabric_state(device("a"), published=before, missing=frozenset({"b"}), **DUO), NOW)
@@ -338,7 +338,7 @@ def test_what_is_published_tells_a_controller_that_begins_which_devices_are_toge
     assert list(members_of(action).values()) == [("a", "b")]
 
 
-def test_a_composite_of_a_rule_that_a_claim_was_given_stays_tainted_when_a_member_is_gone():
+def test_an_allocated_rule_composite_is_tainted_when_a_member_is_gone():
     before = publish_slices(device("b"), device("c"), **PAIRS)
     claimed = {"claimed": {BC: "f/e"}}
     (action,) = desired.plan(
@@ -348,7 +348,7 @@ def test_a_composite_of_a_rule_that_a_claim_was_given_stays_tainted_when_a_membe
     assert set(taints(action, BC)) == {f"{DRIVER}/device-lost"}
 
 
-def test_a_held_composite_of_a_rule_that_is_no_more_stays_published_with_its_members():
+def test_a_composite_in_use_stays_published_after_its_rule_is_removed():
     before = publish_slices(device("b"), device("c"), **PAIRS)
     held = {"ours": [BC, "b", "c"], "composites": {BC: ("b", "c")}}
     (action,) = desired.plan(
@@ -358,7 +358,7 @@ def test_a_held_composite_of_a_rule_that_is_no_more_stays_published_with_its_mem
     assert list_offered([action]) == ["a", BC]
 
 
-def test_a_composite_of_a_rule_stays_published_while_one_doubtful_listing_lacks_a_member():
+def test_a_rule_composite_stays_published_over_a_doubtful_listing():
     before = publish_slices(device("b"), device("c"), **PAIRS)
     doubtful = {"missing": frozenset({"c"}), "published": before}
     assert desired.plan(make_fabric_state(device("b"), **doubtful, **PAIRS), NOW) == ()
@@ -376,7 +376,7 @@ def test_a_fabric_that_goes_makes_no_composites():
     assert kinds(gone) == [pool_writes.Delete]
 
 
-def test_places_are_offered_alone_whatever_a_rule_says():
+def test_a_choosing_fabric_offers_devices_alone_despite_rules():
     (action,) = desired.plan(make_fabric_state(device("a"), device("b"), chooses=True, **PAIRS), NOW)
     assert list_offered([action]) == ["a", "b"]
 

@@ -98,7 +98,7 @@ def problems(wanted_slices):
 
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 @given(attachment=hostile())
-def test_whatever_a_node_writes_changes_no_other_device_and_the_api_server_takes_it(form, attachment):
+def test_a_hostile_node_changes_no_other_device_and_writes_stay_valid(form, attachment):
     before, after = plan_slices([], form), plan_slices([attachment], form)
     assert problems(after) == []
     assert before.keys() == after.keys()
@@ -114,7 +114,7 @@ def of_device(wanted_slices, name):
 
 
 @given(attachment=hostile())
-def test_whatever_a_node_writes_can_be_told_the_claim(attachment):
+def test_any_problem_written_by_a_node_fits_the_claims_condition(attachment):
     problem = outcomes.problem(attachment)
     if problem is None:
         return

@@ -67,7 +67,7 @@ def test_what_needs_no_link_needs_no_interface(tree):
     assert "has no network interface" in functions.find_missing(card, linked, needs_driver=True)
 
 
-def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_drivers(tree):
+def test_foreign_functions_are_made_again_and_own_ones_get_drivers(tree):
     tree.set_vfs(1, 2)
     card, asked = card_of(tree), make_virtual_functions(Group(count=1, driver="vfio-pci"), Group(count=1))
     make, links = steps(card, asked, begun=False)

@@ -246,7 +246,7 @@ async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
     assert "is not loaded: cannot reconfigure port 0" in await load_bitstream(place)
 
 
-async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
+async def test_a_bitstream_for_another_card_than_dfl_needs_a_hook(place):
     reported = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
     assert reported == (
         "0000:03:00.0 is not a DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
@@ -254,7 +254,7 @@ async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
     )
 
 
-async def test_a_kernel_that_does_not_answer_is_given_up_and_keeps_the_next_from_the_card(place, answers):
+async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(place, answers):
     answers.hold = threading.Event()
     asked = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST}
     runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
@@ -280,7 +280,7 @@ async def test_a_kernel_that_does_not_answer_is_given_up_and_keeps_the_next_from
     assert len(answers.loaded) == 2
 
 
-async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, answers, monkeypatch):
+async def test_a_load_cancelled_before_it_began_never_happens(place, answers, monkeypatch):
     held, reached = threading.Event(), threading.Event()
     read = loading._read_bitstream
 

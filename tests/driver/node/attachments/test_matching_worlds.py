@@ -224,7 +224,7 @@ def is_contradicted(piece, identity):
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 64))
-def test_a_wrong_device_is_never_given(seed):
+def test_a_wrong_device_is_never_matched(seed):
     chance = random.Random(seed)
     for _ in range(WORLDS):
         play_world(chance, *make_world(chance))

@@ -481,7 +481,7 @@ def test_a_device_that_never_came_names_the_cards_that_hang():
 
 
 @pytest.mark.parametrize("skew_seconds", [-600, 600], ids=["behind", "ahead"])
-def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_the_controllers_clock_says(
+def test_the_wait_for_a_device_ignores_the_controllers_clock(
     skew_seconds,
 ):
     attached = attachment(condition(attachments.ATTACHED, at=moment(skew_seconds)))
@@ -497,7 +497,7 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
     ids=lambda outcome: type(outcome).__name__,
 )
 @pytest.mark.parametrize("claim", [{}, {"claim": None}], ids=["next claim", "no claim"])
-def test_a_used_device_is_given_to_no_claim_before_its_treatment_is_done(outcome, claim):
+def test_a_used_device_stays_hidden_until_its_treatment_is_done(outcome, claim):
     used = attachment(ATTACHED, VISIBLE, node=HERE, **claim) if claim else USED
     for seconds in (1, 60, 600):
         seen = make_observation(used, **READY | {"treated": outcome})

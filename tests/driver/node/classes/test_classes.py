@@ -61,7 +61,7 @@ def paths(edits):
 
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
-def test_a_card_with_its_driver_lacks_nothing(card, device_class):
+def test_a_card_with_its_driver_misses_no_requirement(card, device_class):
     assert classes.by_name(device_class).missing_requirements(card(device(device_class))) is None
 
 
@@ -95,7 +95,7 @@ def passed_through(seen, *, defect=None):
 
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
-def test_a_card_that_vfio_has_is_given_as_its_group(card, tmp_path, device_class):
+def test_a_card_bound_to_vfio_is_passed_as_its_group(card, tmp_path, device_class):
     whole = passed_through(card(device(device_class)))
     operations = classes.by_name(device_class)
     (tmp_path / "dev/vfio").mkdir(parents=True)
@@ -240,7 +240,7 @@ def test_an_interface_never_takes_the_name_of_the_pods_own(card):
     assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [("eth0", "nic0")]
 
 
-def test_the_files_of_all_functions_are_given(card):
+def test_the_files_of_all_functions_are_passed(card):
     seen = card(device(DeviceClass.GPU))
     node = model.DeviceNode(path="/dev/dri/card9", major=226, minor=9, block=False, subsystem="drm")
     second = msgspec.structs.replace(seen.first, address="0000:01:00.1", device_nodes=(node,))

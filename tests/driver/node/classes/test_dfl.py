@@ -128,7 +128,7 @@ LACKS = {
 
 
 @pytest.mark.parametrize(("spoil", "words"), LACKS.values(), ids=LACKS)
-def test_a_card_that_lacks_a_driver_or_a_port_is_named_with_the_remedy(tree, answers, spoil, words):
+def test_a_card_without_a_driver_or_port_is_reported_with_a_remedy(tree, answers, spoil, words):
     (engine_folder(tree) / "dev").unlink()
     spoil(engine_folder(tree))
     with pytest.raises(errors.BitstreamNotLoaded, match=words):

@@ -106,7 +106,7 @@ async def test_drivers_are_asked_for_every_function_that_has_none(tmp_path):
     assert asked == [bare.address]
 
 
-def test_the_disk_of_a_card_is_erased_whatever_the_card_is(host):
+def test_a_disk_on_another_kind_of_card_is_erased(host):
     disk = cards.function("0000:05:00.0", DeviceClass.NVME, nvme="SN1", driver="nvme", slot="7")
     card = model.Card(functions=(FPGA, disk))
     eraser = classes.by_name("fpga").eraser(msgspec.structs.replace(host, dev=classes.Host().dev), card)

@@ -136,7 +136,7 @@ def test_the_search_ends_when_enough_was_found(gpu):
     ],
     ids=["disk", "partition", "btrfs", "blank", "another", "nonsense"],
 )
-def test_a_mount_counts_in_whatever_namespace_it_is(disk, line, reported):
+def test_a_mount_counts_in_any_namespace(disk, line, reported):
     disk.process(1, namespace="mnt:[1]")
     disk.process(2, namespace="mnt:[2]", mounts=line)
     assert disk.current_users() == reported

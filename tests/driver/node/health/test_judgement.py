@@ -95,7 +95,7 @@ def test_a_taint_is_lifted_after_a_clean_time():
     assert course.judge(HEALTHY).taints == ()
 
 
-def test_clean_time_begins_anew_when_the_finding_comes_back():
+def test_a_returning_finding_restarts_the_clean_time():
     course = Course()
     course.judge(DEAD, HEALTHY, HEALTHY, DEAD)
     assert keys(course.judge(HEALTHY, HEALTHY)) == ["nvme-dead"]

@@ -285,7 +285,7 @@ def attached_devices(world, acting=lambda: True):
     )
 
 
-def test_a_device_is_watched_from_visible_until_it_is_given_back(tmp_path):
+def test_a_device_is_watched_from_visible_until_released(tmp_path):
     world = MonitoredHost(tmp_path)
     _, devices = attached_devices(world)
     waiting, seen = attachment(visible=False), attachment()
@@ -303,7 +303,7 @@ def test_a_device_is_watched_from_visible_until_it_is_given_back(tmp_path):
     assert world.monitor.all() == {}
 
 
-def test_another_attachment_of_the_same_name_begins_anew(tmp_path):
+def test_another_attachment_of_the_same_name_is_watched_afresh(tmp_path):
     world = MonitoredHost(tmp_path)
     _, devices = attached_devices(world)
     devices.note_change(None, attachment())

@@ -76,7 +76,7 @@ def test_the_example_of_settings_has_only_settings():
 
 
 @pytest.mark.parametrize("left_out", ["name", "meaning", "default", "find"])
-def test_a_rule_that_lacks_a_field_is_refused_where_it_is_made(left_out):
+def test_a_rule_without_a_required_field_is_refused(left_out):
     fields = {"name": "too-warm", "meaning": "too warm", "default": Rule(), "find": lambda look: None}
     HealthRule(**fields)
     with pytest.raises(TypeError, match=left_out):

@@ -43,7 +43,7 @@ def test_a_disk_says_where_it_is_and_what_it_is(cards):
     }
 
 
-def test_memory_is_given_in_bytes(cards):
+def test_memory_sizes_are_in_bytes(cards):
     values = attributes.from_card(cards["cxl-memory"])
     assert (values["volatileMemoryBytes"], values["persistentMemoryBytes"]) == (2 << 30, 0)
     assert values["firmware"] == "BWFW VERSION 00"

@@ -233,7 +233,7 @@ def test_a_cxl_region_is_read(tmp_path):
     assert cxl_region.targets == ("decoder2.0", "decoder3.0")
 
 
-def test_a_directory_that_is_no_sysfs_is_one_clear_error(tmp_path):
+def test_a_directory_without_a_sysfs_tree_is_refused(tmp_path):
     with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):
         reader.read(tmp_path)
     with pytest.raises(errors.SysfsError, match="is not a sysfs tree"):

@@ -115,7 +115,7 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
     assert inventory.regions == ()
 
 
-def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
+def test_a_cxl_serial_beyond_64_bits_is_ignored(tmp_path):
     root = load_sysfs("sysfs-3-cxl-powered", tmp_path)
     (serial,) = (path for path in (root / "devices").rglob("mem0/serial"))
     for text in ("20000000000000000000", "0x10000000000000000", "-1", "0"):

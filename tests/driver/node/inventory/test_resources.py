@@ -106,7 +106,7 @@ def test_any_registers_give_numbers_of_bars(lines, config):
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_recorded_kernel_lacks_an_address(recording, tmp_path):
+def test_every_recorded_kernel_has_all_addresses_assigned(recording, tmp_path):
     content = json.loads(gzip.decompress(recording.read_bytes()))
     if not any("/resource" in path for path in content):
         pytest.fail("the recording has no resource files")

@@ -200,7 +200,7 @@ LOOKS = st.lists(
 
 
 @given(looks=LOOKS)
-def test_whatever_is_seen_no_device_has_two_offers_and_none_flaps(looks):
+def test_no_sequence_of_looks_makes_an_offer_flap(looks):
     history, now, last, since = History(), 0.0, {}, None
     for pause, why in looks:
         now += pause

@@ -81,9 +81,7 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
 
 
 @pytest.mark.parametrize("driver", [DRIVER, "another.example.com"])
-async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots_it_has(
-    tmp_path, until, driver
-):
+async def test_a_device_attached_by_a_fabric_is_never_offered_as_local(tmp_path, until, driver):
     async with world(tmp_path, slots=("*",)) as cluster:
         await cluster.plug(1, gpu(1))
         await cluster.plug(2, gpu(2))

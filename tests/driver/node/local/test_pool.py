@@ -165,7 +165,7 @@ async def test_the_virtual_functions_of_a_card_attached_by_hand_are_found_until_
     assert taints[FUNCTION] == ((pool.LEAVING,) if deleting else None)
 
 
-async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_was_said_of_it(tmp_path):
+async def test_a_claimed_device_stays_published_after_it_is_gone(tmp_path):
     world = PoolHost(tmp_path)
     published = await world.pool.survey(())
     key = verdicts.Key(pool=NODE, device=NAME)

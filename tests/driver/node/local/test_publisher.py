@@ -354,7 +354,7 @@ def test_the_slices_of_one_wipe_count_once():
     assert pace.compute_pause(0.2) == 0.0
 
 
-def test_the_pause_after_failures_grows_to_a_bound_and_begins_anew_after_a_success():
+def test_the_pause_after_failures_is_bounded_and_reset_by_success():
     pace = publisher.Pace(jitter=random.Random(1))
     pauses = [pace.note_failure() for _ in range(30)]
     assert pauses[0] <= publisher.FAILED_FIRST_SECONDS
@@ -407,9 +407,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         assert len(world.events) == 1
 
 
-async def test_a_null_device_that_is_not_shared_any_more_is_reported_whatever_was_dropped_before(
-    tmp_path, until
-):
+async def test_a_null_device_that_is_no_longer_shared_is_reported(tmp_path, until):
     wanted = nulls.NullDevice(enabled=True, copies=2)
     options = {"null": wanted, "resync_seconds": 0.05}
     async with cluster(tmp_path, **options) as world:

@@ -303,7 +303,7 @@ def test_a_pool_of_this_node_is_distinguished_from_others(pool, ours):
         ),
     ],
 )
-def test_wrong_settings_are_said_in_one_sentence_each(wanted, words):
+def test_each_wrong_setting_is_reported_in_one_sentence(wanted, words):
     (problem,) = residents.problems(residents.Selection(**wanted))
     assert words in problem
     assert "\n" not in problem

@@ -233,7 +233,7 @@ HANGING = {"nothing": contextlib.nullcontext, "prepare": hung_prepare, "stream":
 
 
 @pytest.mark.parametrize("case", HANGING)
-async def test_the_daemon_ends_in_time_whatever_the_kubelet_holds_open(pod, until, case):
+async def test_the_daemon_ends_in_time_despite_open_kubelet_connections(pod, until, case):
     await pod.start()
     await pod.wait_until_listening(until)
     async with HANGING[case]() if case == "nothing" else HANGING[case](pod, until):

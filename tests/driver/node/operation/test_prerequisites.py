@@ -110,7 +110,7 @@ def test_without_this_something_will_not_work(case):
         ("/@/var/lib/kubelet", "/var/lib/kubelet"),  # a subvolume
     ],
 )
-def test_a_mount_at_the_same_path_is_known_whatever_filesystem_it_is_of(source, mount):
+def test_a_mount_at_the_same_path_is_accepted_on_any_filesystem(source, mount):
     assert find_missing(directories=(place(source=source, mount=mount),)).warnings == ()
 
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_seen_is_not_complained_of():
     assert find_missing(**blind) == host.Findings(fatal=(), warnings=())
 
 
-def test_all_is_said_in_one_message():
+def test_all_missing_prerequisites_are_listed_in_one_message():
     findings = find_missing(boot_id=False, uevents="denied", capabilities=frozenset())
     lines = host.sentence(findings).splitlines()
     assert lines[0] == "the daemon cannot run here, 6 things are missing:"

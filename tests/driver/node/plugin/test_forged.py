@@ -166,7 +166,7 @@ async def test_a_flood_of_calls_beyond_the_limit_is_refused_and_the_kubelet_is_s
     assert usage.grown_bytes < 64 << 20
 
 
-async def test_a_stranger_at_the_registration_socket_changes_what_is_said_and_nothing_else(node):
+async def test_a_stranger_at_the_registration_socket_only_changes_the_log(node):
     node, instance = node
     uid = await use(node)
     async with grpc.aio.insecure_channel(f"unix:{instance.sockets.registration}") as channel:

@@ -212,7 +212,7 @@ async def test_a_second_instance_on_the_same_paths_is_refused_and_the_first_live
 
 
 @pytest.mark.parametrize("obstacle", ["plugins_registry", "plugins"])
-async def test_a_directory_that_cannot_be_made_is_said_with_the_remedy(tmp_path, obstacle):
+async def test_an_impossible_directory_is_reported_with_a_remedy(tmp_path, obstacle):
     (tmp_path / obstacle).write_text("in the way")
     with pytest.raises(errors.SocketError, match="mount"):
         async with server.serving(DRIVER, sockets.paths(tmp_path, DRIVER, ""), Nothing(), Verdicts()):
@@ -220,7 +220,7 @@ async def test_a_directory_that_cannot_be_made_is_said_with_the_remedy(tmp_path,
 
 
 @pytest.mark.parametrize("which", ["registration", "service"])
-async def test_a_plain_file_in_the_way_is_said_and_no_socket_is_left(tmp_path, which):
+async def test_an_obstacle_at_a_socket_path_is_reported_and_no_socket_is_left(tmp_path, which):
     where = sockets.paths(tmp_path, DRIVER, "")
     path = getattr(where, which)
     path.parent.mkdir(parents=True)

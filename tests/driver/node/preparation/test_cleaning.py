@@ -146,7 +146,7 @@ def world(tmp_path, monkeypatch):
     return world
 
 
-async def test_a_disk_is_erased_once_its_claim_is_gone_and_given_to_no_other_before(world):
+async def test_a_disk_is_refused_to_others_until_it_is_erased(world):
     world.allocate(DISK)
     await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
@@ -212,7 +212,7 @@ async def test_a_claim_that_waits_for_the_device_does_not_keep_it_from_being_cle
         await world.until(lambda: not world.marks())
 
 
-async def test_a_claim_that_was_given_the_device_anew_keeps_what_it_wrote_since(world):
+async def test_a_claim_allocated_the_device_again_keeps_its_data(world):
     await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     # Its Prepare began when the former allocation was just over.
     answers = iter([None, "u1"])

@@ -63,7 +63,7 @@ async def test_a_claim_that_is_gone_is_reported(world):
     assert "default/none does not exist any more" in await expect_refusal(world, name)
 
 
-async def test_a_claim_that_was_replaced_is_said_with_the_remedy(world):
+async def test_a_replaced_claim_is_reported_with_a_remedy(world):
     name = await world.claim()
     old = servicers.ClaimName(namespace="default", name="c1", uid="old")
     assert "replaced by another claim of that name; delete the pod" in await expect_refusal(world, old)
@@ -170,7 +170,7 @@ async def test_a_claim_that_came_back_with_another_device_lets_the_first_go(worl
     assert world.preparer.holders.find("p", "d1") is None
 
 
-async def test_a_cdi_directory_that_cannot_be_written_is_said_and_a_later_call_succeeds(world):
+async def test_an_unwritable_cdi_directory_is_reported_and_a_later_call_succeeds(world):
     """The record is written before the file, so the device stays reserved for the claim meanwhile."""
     name = await world.claim()
     world.attached = [world.attachment("d1", name.uid)]
@@ -330,7 +330,7 @@ async def test_a_device_of_the_nodes_own_pool_needs_no_attachment(world):
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-own"]}
 
 
-async def test_a_part_of_a_card_that_is_being_detached_is_given_to_no_claim(world):
+async def test_a_virtual_function_of_a_detaching_card_is_refused(world):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     world.local.lenders["n", "own"] = world.attachment("d1", deleting=True)
     name = await world.claim(results=(world.result("own", pool="n"),))

@@ -262,7 +262,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("config", "words"), WRONG.values(), ids=list(WRONG))
-async def test_what_cannot_be_obeyed_is_said_on_the_claim_and_changes_nothing(world, config, words):
+async def test_invalid_parameters_are_reported_on_the_claim_and_change_nothing(world, config, words):
     name = await create_claim(world, config)
     for _ in range(2):
         with pytest.raises(errors.PrepareError) as caught:
@@ -292,7 +292,7 @@ async def with_own_device(world, *config):
     return name
 
 
-async def test_a_device_of_the_nodes_own_is_given_only_when_it_was_made_ready_for_the_claim(world):
+async def test_a_local_device_is_prepared_only_after_it_is_ready_for_the_claim(world):
     name = await with_own_device(world, configure("FromClass", **WORK))
     address = own_card(world).address
     for fields in (
@@ -315,7 +315,7 @@ async def test_a_device_of_the_nodes_own_is_given_only_when_it_was_made_ready_fo
     assert prepared.device == "own"
 
 
-async def test_a_device_of_the_nodes_own_that_is_used_already_is_given_again_after_a_restart(world):
+async def test_a_local_device_in_use_is_prepared_again_after_a_restart(world):
     name = await with_own_device(world, configure("FromClass", **WORK))
     mark_own_device(world, boot_id="boot-1", pci_address=own_card(world).address)
     await world.preparer.prepare(name)

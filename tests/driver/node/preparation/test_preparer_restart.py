@@ -179,7 +179,7 @@ async def make_unexplained_claim(world):
     return name
 
 
-async def test_a_device_of_unknown_ownership_is_refused_whatever_its_pool(world):
+async def test_a_device_of_unknown_ownership_is_refused_in_every_pool(world):
     name = await make_unexplained_claim(world)
     for pool in ("p", "q"):
         assert world.preparer.holders.find(pool, "d1") == name.uid
@@ -269,7 +269,7 @@ async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refuse
     assert world.state(name.uid) == "completed"
 
 
-async def test_a_reboot_ends_whatever_a_device_of_unknown_ownership_was_kept_for(world):
+async def test_a_reboot_releases_a_device_of_unknown_ownership(world):
     await make_unexplained_claim(world)
     await world.reboot()
     assert world.list_recorded_uids() == []
@@ -286,7 +286,7 @@ async def never_finished(world):
 
 
 @pytest.mark.parametrize("end", ["gone", "deallocated", "replaced"])
-async def test_a_claim_that_was_never_finished_is_given_back_once_it_is_over(world, end):
+async def test_an_unfinished_claim_is_released_once_it_is_over(world, end):
     name = await never_finished(world)
     await world.settle()
     assert world.list_recorded_uids() == [name.uid], "the kubelet may still ask"
@@ -300,7 +300,7 @@ async def test_a_claim_that_was_never_finished_is_given_back_once_it_is_over(wor
     assert (world.list_recorded_uids(), world.released) == ([], [("p", "d1")])
 
 
-async def test_a_claim_that_was_finished_meanwhile_is_never_given_back(world):
+async def test_a_claim_finished_meanwhile_is_never_released(world):
     name = await never_finished(world)
     await world.preparer.prepare(name)
     await world.remove()
@@ -309,7 +309,7 @@ async def test_a_claim_that_was_finished_meanwhile_is_never_given_back(world):
     assert list(world.cdi()) == [f"{DRIVER}-{name.uid}.json"]
 
 
-async def test_a_completed_claim_is_never_given_back_without_the_kubelet(world):
+async def test_a_completed_claim_is_never_released_without_the_kubelet(world):
     name = await world.prepare_claim()
     await world.restart_preparer()
     await world.remove()

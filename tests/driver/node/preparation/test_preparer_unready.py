@@ -41,7 +41,7 @@ async def expect_refusal(world, name):
 
 
 @pytest.mark.parametrize("case", UNREADY)
-async def test_a_device_that_is_not_ready_for_its_claim_is_not_given_to_it(world, case):
+async def test_an_unready_device_is_refused_to_its_claim(world, case):
     name = await world.claim()
     world.attached = [make_unready_attachment(world, name.uid, case)]
     for _ in range(2):
@@ -197,7 +197,7 @@ async def test_a_virtual_function_waits_for_the_card_that_is_lent(world, case):
     await world.preparer.prepare(name)
 
 
-async def test_a_local_device_that_is_not_clean_is_given_to_no_claim_and_kept_by_its_own(world):
+async def test_an_unclean_local_device_is_refused_and_kept_by_its_own_claim(world):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     name = await world.claim(results=(world.result("own", pool="n"),))
     world.unclean["own"] = "its last user's data are being removed"

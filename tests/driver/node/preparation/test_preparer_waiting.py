@@ -162,7 +162,7 @@ async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone
     assert world.list_recorded_uids() == sorted([names[0].uid, names[2].uid])
 
 
-async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world):
+async def test_a_lock_kept_by_another_instance_fails_every_waiting_call(world):
     names = [await world.claim("c1"), await world.claim("c2")]
     await world.restart_preparer(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
     world.attached = [
@@ -189,7 +189,7 @@ async def test_of_many_claims_at_once_each_gets_its_own(world):
     assert (world.cdi(), world.list_recorded_uids()) == ({}, [])
 
 
-async def test_a_device_that_another_instance_freed_since_is_given_out(world):
+async def test_a_device_freed_by_another_instance_can_be_prepared(world):
     old = world.preparer
     first, second = await world.claim("c1"), await world.claim("c2")
     world.attached = [world.make_full_attachment("d1", first.uid)]
@@ -205,7 +205,7 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
 # --- the kubelet gives up ---
 
 
-async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
+async def test_a_call_cancelled_before_its_write_leaves_nothing(world):
     name = await world.claim()
     world.attached = [world.make_full_attachment("d1", name.uid)]
     with world.locked():
@@ -243,9 +243,7 @@ async def given_up(call, slow_write):
     return task
 
 
-async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next_one_begins(
-    world, slow_write
-):
+async def test_a_call_cancelled_during_its_write_ends_before_the_next_begins(world, slow_write):
     name = await world.claim()
     world.attached = [world.make_full_attachment("d1", name.uid)]
     task = await given_up(world.preparer.prepare(name), slow_write)
@@ -261,7 +259,7 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     assert world.preparer.holders.find("p", "d1") is None
 
 
-async def test_an_unprepare_that_was_given_up_during_its_write_reports_what_is_free(world, request):
+async def test_an_unprepare_cancelled_during_its_write_reports_the_freed_device(world, request):
     name = await world.prepare_claim()
     slow_write = request.getfixturevalue("slow_write")
     task = await given_up(world.preparer.unprepare(name), slow_write)
@@ -274,7 +272,7 @@ async def test_an_unprepare_that_was_given_up_during_its_write_reports_what_is_f
     assert world.released == [("p", "d1")], "once is enough"
 
 
-async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_released(world, request):
+async def test_a_prepare_cancelled_during_its_write_reports_the_released_device(world, request):
     name = await world.prepare_claim()
     await world.allocate("c1", ())
     await world.allocate("c1", (world.result("d2"),))
@@ -288,7 +286,7 @@ async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_rele
     assert world.preparer.holders.find("p", "d2") == name.uid
 
 
-async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_write):
+async def test_a_hanging_write_fails_every_waiting_call(world, slow_write):
     world.preparer = world.make_preparer(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
     slow_write[1].set()
     await world.preparer.restore()

@@ -85,7 +85,7 @@ def find_refusal(
     )
 
 
-def test_a_device_that_is_ready_for_its_claim_is_given():
+def test_a_device_ready_for_its_claim_is_not_refused():
     assert find_refusal() is None
     assert find_refusal(allocation_timestamp=AT) is None
 

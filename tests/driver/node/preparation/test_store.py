@@ -111,7 +111,7 @@ async def test_what_a_newer_drawbar_wrote_besides_is_kept(opened, record):
     assert json.loads(record.read_text())["claim"] == {**NEWER, "bootID": "b2"}
 
 
-async def test_what_a_newer_drawbar_wrote_besides_is_kept_when_the_claim_is_prepared_anew(opened, record):
+async def test_fields_of_a_newer_version_survive_a_second_prepare(opened, record):
     write(record, NEWER)
     made = await opened()
     await made.start(CLAIM, CDI)
@@ -220,7 +220,7 @@ async def test_a_change_that_leaves_the_modification_time_is_seen(opened, record
     assert other.claims == {}
 
 
-async def test_a_folder_that_cannot_be_made_is_said_with_the_remedy(tmp_path, opened):
+async def test_an_unreadable_record_folder_is_reported_by_its_path(tmp_path, opened):
     (tmp_path / "plugin").mkdir()
     (tmp_path / "plugin" / "claims").write_text("")
     with pytest.raises(errors.CheckpointError, match=r"cannot read the record in .*claims"):

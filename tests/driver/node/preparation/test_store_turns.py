@@ -101,7 +101,7 @@ async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, w
     assert "bad" in opened.claims
 
 
-async def test_a_device_that_is_given_back_is_free_for_the_next_change(opened, writes, tmp_path):
+async def test_a_released_device_is_free_for_the_next_change(opened, writes, tmp_path):
     outcomes = await _while_one_writes(
         opened, writes, opened.drop("first"), opened.start(claim("next", "other"), content("next"))
     )

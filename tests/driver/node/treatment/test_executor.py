@@ -259,9 +259,7 @@ async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
         assert data.left
 
 
-async def test_an_erase_that_runs_is_waited_for_whatever_is_asked_meanwhile(
-    tmp_path, monkeypatch, said_at_once
-):
+async def test_a_running_erase_finishes_despite_a_new_order(tmp_path, monkeypatch, said_at_once):
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch)
         await host.until(treatment.InProgress, message="half")

@@ -129,7 +129,7 @@ def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_cannot_be_had(wor
     assert not scenes.of_kind(cluster.decide(), actions.Attach)
 
 
-def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_is_being_given_back(world):
+def test_no_attach_begins_while_another_claim_of_the_pod_is_deallocated(world):
     cluster, _ = scenes.make_waiting_pod(world, claims=("a", "b"), devices=2, selected="n1")
     cluster.settle()
     (first,) = (claim for claim in cluster.claims.values() if claim.name.name == "a")
@@ -325,7 +325,7 @@ def test_a_request_to_deallocate_what_was_never_allocated_is_granted(world):
     assert (scenes.only(cluster).deallocation_requested, scenes.only(cluster).finalizers) == (False, ())
 
 
-def test_an_attempt_that_no_pod_waits_for_any_more_is_given_up(world):
+def test_an_attempt_ends_if_no_pod_waits_for_it(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     cluster.delete_pod("p")

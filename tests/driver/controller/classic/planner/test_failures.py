@@ -16,7 +16,7 @@ DAY = datetime.timedelta(days=1)
 # What fails.
 
 
-def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_node(world):
+def test_a_failed_device_is_replaced_by_another_on_the_same_node(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1", devices=2)
     cluster.settle()
     (first,) = cluster.attachments
@@ -55,7 +55,7 @@ def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world
     assert scenes.of_kind(cluster.settle(), actions.Attach)
 
 
-def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
+def test_an_attempt_on_a_silent_node_ends_after_a_timeout(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     (name,) = cluster.attachments
@@ -65,7 +65,7 @@ def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
     assert step.reason == "DeviceNotReady"
 
 
-def test_an_attempt_on_a_node_that_died_is_given_up(world):
+def test_an_attempt_on_a_deleted_node_ends(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     del cluster.nodes["n1"]
@@ -101,7 +101,7 @@ def test_an_attempt_ends_where_the_node_stays_away_for_its_grace(world):
     assert step.reason == "NodeGone"
 
 
-def test_a_device_of_a_dead_node_is_given_to_the_next_pod(world):
+def test_the_next_pod_gets_the_device_of_a_deleted_node(world):
     cluster, _, claim = scenes.make_running_pod(world, devices=1)
     del cluster.nodes["n1"]
     cluster.delete_pod("p")
@@ -140,7 +140,7 @@ def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
     assert not scenes.of_kind(cluster.decide(), actions.Allocate)
 
 
-def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(world):
+def test_devices_attached_on_an_outdated_view_are_all_detached(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1", devices=2)
     _, first, _ = cluster.decide()
     second = next(key for key in cluster.devices if key != first.key)
@@ -152,7 +152,7 @@ def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(w
     assert steps[0].reason == "AttemptsMixed"
 
 
-def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world):
+def test_a_partly_served_claim_is_released_if_no_device_is_left(world):
     cluster = world(devices=2)
     cluster.claim("c", matching.Request(name="r", count=2))
     cluster.select(cluster.pod("p", "c"), "n1", ("n1",))

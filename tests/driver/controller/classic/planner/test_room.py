@@ -62,7 +62,7 @@ def test_so_few_devices_that_their_names_are_not_measured_have_room(waiting):
     assert handles.encode(worst)
 
 
-def test_devices_that_were_attached_all_the_same_are_given_back_with_the_reason(waiting):
+def test_devices_of_an_oversized_allocation_are_detached_with_the_reason(waiting):
     cluster, _ = waiting(32)
     (claim,) = cluster.claims.values()
     cluster.apply(actions.Protect(claim=claim))

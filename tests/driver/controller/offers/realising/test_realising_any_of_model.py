@@ -399,7 +399,7 @@ def list_places(opened):
 
 
 @virtualtime.in_virtual_time
-async def test_an_attachment_that_is_gone_arranges_the_places_anew():
+async def test_a_deleted_attachment_rearranges_the_offers():
     manager, holding = Manager(watch=True), holdings.Holdings.from_parts([make_holding("m-3", "u1")])
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
     async with sessions.running(manager, held=holding) as opened:
@@ -409,7 +409,7 @@ async def test_an_attachment_that_is_gone_arranges_the_places_anew():
 
 
 @virtualtime.in_virtual_time
-async def test_a_listing_with_devices_of_other_owners_withdraws_places_and_one_that_lacks_devices_does_not():
+async def test_devices_of_other_owners_withdraw_offers_and_missing_devices_do_not():
     manager = Manager(watch=False)
     async with sessions.running(manager) as opened:
         assert list_places(opened) == ["m-1", "m-2", "m-3"]

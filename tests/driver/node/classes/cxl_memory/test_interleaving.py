@@ -216,7 +216,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("seen", "why"), UNFIT.values(), ids=UNFIT.keys())
-def test_what_can_be_no_region_is_said_with_the_remedy(seen, why):
+def test_an_impossible_region_is_reported_with_the_reason(seen, why):
     unfit = interleaving.towards_interleaved(seen)
     assert isinstance(unfit, interleaving.CannotInterleave)
     assert why in unfit.why
@@ -283,7 +283,7 @@ def test_positions_alternate_between_host_bridges_and_then_between_the_ports_bel
 
 
 @given(shuffled=st.permutations(range(2, 10)), ports=st.sampled_from([1, 2, 4]))
-def test_each_port_has_every_nth_position_whatever_order_the_composite_names(shuffled, ports):
+def test_each_port_has_every_nth_position_for_any_member_order(shuffled, ports):
     """The kernel compares the ports of targets `ports` positions apart (`check_last_peer`)."""
     port_of = {f"decoder{number}.0": number % ports for number in shuffled}
     members = [member(number, route=("port1", f"port{20 + number % ports}")) for number in shuffled]
@@ -347,7 +347,7 @@ def play(regions, step):
     second=st.sampled_from(["", "decoder2.0", "decoder3.0"]),
     committed=st.booleans(),
 )
-def test_from_whatever_a_crash_left_the_plan_ends_with_one_region_over_all(
+def test_the_plan_reaches_one_region_from_any_state_after_a_crash(
     ways, granularity, size, first, second, committed
 ):
     """A short model of the kernel carries out the plan, and refuses the same steps as the real kernel."""
@@ -448,7 +448,7 @@ def blocks(tree):
 
 
 @pytest.mark.parametrize("count", [2, 4])
-async def test_all_members_are_one_region_whoever_begins(tree, until, count):
+async def test_all_members_become_one_region_in_any_order(tree, until, count):
     asked, slots = kernel.Kernel(tree.root), range(1, count + 1)
     async with tree.reacting():
         await put_in(tree, count)
@@ -539,7 +539,7 @@ class _Dying(kernel.Kernel):
         return await super().run(target, what, function)
 
 
-async def test_the_member_that_is_left_when_another_is_pulled_is_given_back_and_used_again(tree, until):
+async def test_the_remaining_member_is_released_and_used_again(tree, until):
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await put_in(tree, 2)

@@ -118,7 +118,7 @@ def test_a_device_that_never_was_there_is_lost_when_it_had_time_to_arrive():
     }
 
 
-def test_a_device_that_comes_back_begins_anew():
+def test_a_returning_device_gets_a_new_base_line():
     before = make_reading(driver="nvme", logs=(log(ADDRESS, fatal=1),))
     assert observe_samples(before, samples.Gone(), make_reading(logs=(log(ADDRESS, fatal=2),))).present == {}
 
