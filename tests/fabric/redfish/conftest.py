@@ -8,7 +8,7 @@ from drawbar.fabric import contract
 from drawbar.fabric.redfish import adapter as redfish_adapter
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks import redfish
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 CONFIGURATION = redfish.Configuration(
@@ -46,8 +46,8 @@ USER, PASSWORD = "drawbar", "correct horse"
 def connection_body(service, name, host_id):
     """Return a client's request to connect a memory device to a host."""
     configuration = service.configuration
-    host, device = ({"@odata.id": places.endpoint(end)} for end in (host_id, name))
-    chunk = {"@odata.id": places.chunk_uri("e1", name, configuration)}
+    host, device = ({"@odata.id": paths.endpoint(end)} for end in (host_id, name))
+    chunk = {"@odata.id": paths.chunk_uri("e1", name, configuration)}
     ends = {"InitiatorEndpoints": [host], "TargetEndpoints": [device]}
     return {
         "ConnectionType": "Memory",

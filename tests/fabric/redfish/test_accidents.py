@@ -18,7 +18,7 @@ from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish.changing import ATTEMPTS
-from drawbar.mocks.redfish import Fault, FaultKind, places
+from drawbar.mocks.redfish import Fault, FaultKind, paths
 
 USER, PASSWORD = "drawbar", "correct horse battery staple"
 FORMS = {
@@ -32,7 +32,7 @@ FORMS = {
 }
 SLICES = {"method": "connections", "enclosures": WITH_POOL}
 PATHS = {"composition": "/Systems", "connections": "/Connections"}
-LISTINGS = {"composition": places.SYSTEMS, "connections": places.CONNECTIONS}
+LISTINGS = {"composition": paths.SYSTEMS, "connections": paths.CONNECTIONS}
 MUTATIONS = ("POST", "PATCH", "DELETE")
 
 
@@ -92,7 +92,7 @@ def mutations(service, *, after=0):
 
 
 def logins(service):
-    return service.requests.count(("POST", places.SESSIONS))
+    return service.requests.count(("POST", paths.SESSIONS))
 
 
 def fault(form, kind, **changes):
@@ -240,8 +240,8 @@ class _Meanwhile:
 @pytest.mark.parametrize(
     ("form", "uri", "name", "target"),
     [
-        ({"zones": "port", "product": "H3"}, f"{places.ZONES}/h1", "Endpoints", places.endpoint),
-        ({"method": "composition"}, f"{places.SYSTEMS}/h1", "ResourceBlocks", places.block),
+        ({"zones": "port", "product": "H3"}, f"{paths.ZONES}/h1", "Endpoints", paths.endpoint),
+        ({"method": "composition"}, f"{paths.SYSTEMS}/h1", "ResourceBlocks", paths.block),
     ],
     ids=["zones", "composition"],
 )
@@ -272,7 +272,7 @@ async def test_a_device_that_another_client_takes_in_between_stays_there(trial, 
 
 async def test_a_device_that_was_taken_before_the_plan_is_left_to_the_other_client(trial, form):
     service, adapter = await trial.serve_and_connect(form | {"exclusive": False, "events": False})
-    listing = LISTINGS.get(form.get("method"), places.ZONES)
+    listing = LISTINGS.get(form.get("method"), paths.ZONES)
     service.faults = _Meanwhile(lambda: service._rules.change(*_other_change(service, form)), listing=listing)
     operation = await trial.attach(adapter)
     assert operation.error.code is errors.Code.ABORTED
@@ -282,18 +282,18 @@ async def test_a_device_that_was_taken_before_the_plan_is_left_to_the_other_clie
 
 def _other_change(service, form):
     """Return the request of another client that attaches gpu-1 to h2."""
-    ends = [{"@odata.id": places.endpoint("h2")}, {"@odata.id": places.endpoint("gpu-1")}]
+    ends = [{"@odata.id": paths.endpoint("h2")}, {"@odata.id": paths.endpoint("gpu-1")}]
     if form.get("method") == "composition":
         return (
             "PATCH",
-            f"{places.SYSTEMS}/h2",
-            {"Links": {"ResourceBlocks": [{"@odata.id": places.block("gpu-1")}]}},
+            f"{paths.SYSTEMS}/h2",
+            {"Links": {"ResourceBlocks": [{"@odata.id": paths.block("gpu-1")}]}},
         )
     if form.get("method") == "connections":
-        return "POST", places.CONNECTIONS, connection_body(service, "gpu-1", "h2")
+        return "POST", paths.CONNECTIONS, connection_body(service, "gpu-1", "h2")
     if form.get("zones") == "port":
-        return "PATCH", f"{places.ZONES}/h2", {"Links": {"Endpoints": ends}}
-    return "POST", places.ZONES, {"Links": {"Endpoints": ends}}
+        return "PATCH", f"{paths.ZONES}/h2", {"Links": {"Endpoints": ends}}
+    return "POST", paths.ZONES, {"Links": {"Endpoints": ends}}
 
 
 async def test_a_busy_service_refuses_an_attach_that_succeeds_later(trial, form):
@@ -639,7 +639,7 @@ async def _wait_until_connected(adapter, version, device_id, host_id):
 async def test_an_event_shows_the_change_of_another_client_without_polling(trial, form):
     service, adapter = await trial.serve_and_connect(form, parameters={"pollSeconds": "9999"})
     # The adapter reads once more when the stream is open.
-    listing = "GET", LISTINGS.get(form.get("method"), places.ZONES)
+    listing = "GET", LISTINGS.get(form.get("method"), paths.ZONES)
     await waiting.eventually(lambda: service.followers and service.requests.count(listing) == 2)
     version = (await adapter.devices()).version
     service._rules.change(*_other_change(service, form))
@@ -649,7 +649,7 @@ async def test_an_event_shows_the_change_of_another_client_without_polling(trial
 @pytest.mark.parametrize("events", [True, False], ids=["promised", "not offered"])
 async def test_events_that_never_come_leave_the_change_to_polling(trial, form, events):
     service = await trial.serve(events=events, **form)
-    service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=places.EVENTS, times=None))
+    service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=paths.EVENTS, times=None))
     adapter = await trial.connect(service, parameters={"pollSeconds": "1"})
     version = (await adapter.devices()).version
     service._rules.change(*_other_change(service, form))
@@ -661,7 +661,7 @@ async def test_a_watch_ends_when_the_service_cannot_be_read_and_begins_again(tri
         {"events": False}, timeout_seconds=4, parameters={"pollSeconds": "1"}
     )
     version = (await adapter.devices()).version
-    service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=places.ZONES, times=None))
+    service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=paths.ZONES, times=None))
     await trial.error(errors.Unavailable, _wait_until_connected(adapter, version, "gpu-1", "h2"))
     service.faults.clear()
     version = (await adapter.devices()).version

@@ -3,9 +3,9 @@ from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import Fault, FaultKind, places
+from drawbar.mocks.redfish import Fault, FaultKind, paths
 
-TASK = f"{places.TASKS}/1"
+TASK = f"{paths.TASKS}/1"
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow,
     adapter = await redfish_lab.connect(slow)
     first = await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
     second = await adapter.attach(redfish_lab.attach("PCIe.gpu-2"))
-    assert slow.requests.count(("POST", places.ZONES)) == 1
+    assert slow.requests.count(("POST", paths.ZONES)) == 1
     slow.end_slow_tasks()
     assert (await _wait_until_done(adapter, first)).succeeded
     assert (await _wait_until_done(adapter, second)).succeeded
 
 
-@pytest.mark.parametrize("path", [TASK, places.ZONES], ids=["the task", "the zones"])
+@pytest.mark.parametrize("path", [TASK, paths.ZONES], ids=["the task", "the zones"])
 async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_lab, slow, path, impatient):
     former = await redfish_lab.connect(slow)
     await former.attach(redfish_lab.attach("PCIe.gpu-1"))
@@ -74,10 +74,10 @@ async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_
 
 async def test_a_device_of_two_tasks_is_busy_until_both_have_ended(redfish_lab):
     service = await redfish_lab.serve(zones="port", product="H3")
-    ends = [{"@odata.id": places.endpoint(name)} for name in ("h1", "gpu-1")]
+    ends = [{"@odata.id": paths.endpoint(name)} for name in ("h1", "gpu-1")]
     body = {"Links": {"Endpoints": ends}}
     for _ in range(2):
-        service._begin_task("PATCH", f"{places.ZONES}/h1", body, FaultKind.SLOW_TASK)
+        service._begin_task("PATCH", f"{paths.ZONES}/h1", body, FaultKind.SLOW_TASK)
     adapter = await redfish_lab.connect(service)
     await waiting.eventually(lambda: len(service._slow) == 2)
     service._slow.pop().set()
@@ -90,8 +90,8 @@ async def test_a_device_of_two_tasks_is_busy_until_both_have_ended(redfish_lab):
 
 async def test_what_cannot_be_used_is_logged_once(redfish_lab, caplog):
     service = await redfish_lab.serve(method="composition")
-    status = service.tree[places.block("gpu-1")]["CompositionStatus"]
-    service.tree.update(places.block("gpu-1"), CompositionStatus=status | {"Reserved": True})
+    status = service.tree[paths.block("gpu-1")]["CompositionStatus"]
+    service.tree.update(paths.block("gpu-1"), CompositionStatus=status | {"Reserved": True})
     adapter = await redfish_lab.connect(service)
     for _ in range(2):
         assert {device.id for device in (await adapter.devices()).devices} == {"gpu-2", "disk-1"}
@@ -140,7 +140,7 @@ async def test_a_device_that_is_removed_during_its_detach_is_a_success(redfish_l
     await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
     slow.faults.add(Fault(kind=FaultKind.SLOW_TASK))
     operation = await adapter.detach(redfish_lab.detach("PCIe.gpu-1"))
-    slow.tree.remove(places.endpoint("gpu-1"))
+    slow.tree.remove(paths.endpoint("gpu-1"))
     await adapter.devices()
     slow.end_slow_tasks()
     assert (await _wait_until_done(adapter, operation)).succeeded

@@ -9,7 +9,7 @@ from tests.scenes.redfish_trees import ROOT, block, composition, link, links, sy
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import constrained, profiles
 from drawbar.fabric.redfish.documents import Document
-from drawbar.mocks.redfish import Fault, FaultKind, places
+from drawbar.mocks.redfish import Fault, FaultKind, paths
 
 # As in the mockup, shortened.
 PROCESSOR = {
@@ -131,7 +131,7 @@ async def test_a_new_adapter_asks_for_no_second_device_while_the_first_is_on_its
     service.faults.add(Fault(kind=FaultKind.SLOW_TASK, methods=("PATCH",), path="/Systems"))
     request = redfish_lab.attach(None, model="A100")
     task = asyncio.Task(adapter.attach(request))
-    await waiting.eventually(lambda: service.tree.list_members(places.TASKS))
+    await waiting.eventually(lambda: service.tree.list_members(paths.TASKS))
     again = await redfish_lab.connect(service, parameters={"profile": "constrained"})
     with pytest.raises(errors.Aborted) as refused:
         await again.attach(redfish_lab.attach(None, model="A100"))

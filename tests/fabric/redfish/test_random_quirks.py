@@ -23,7 +23,7 @@ from tests.fabric.redfish.test_random_steps import (
 from tests.scenes import waiting
 
 from drawbar.fabric import errors
-from drawbar.mocks.redfish import Fault, FaultKind, places, quirks
+from drawbar.mocks.redfish import Fault, FaultKind, paths, quirks
 from drawbar.mocks.testing import virtualtime
 
 BYSTANDER = "disk-1"
@@ -105,7 +105,7 @@ async def _try(form, names, operations):
                 for operation in operations:
                     await _operate(lab, service, adapter, form, allowed, *operation)
         await waiting.eventually(lambda: service.clients == 0)
-        assert service.tree.list_members(places.SESSIONS) == ()
+        assert service.tree.list_members(paths.SESSIONS) == ()
     assert asyncio.all_tasks() == before
 
 

@@ -18,7 +18,7 @@ from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import Fault, FaultKind, places, quirks
+from drawbar.mocks.redfish import Fault, FaultKind, paths, quirks
 from drawbar.mocks.testing import virtualtime
 
 STEPS = int(os.environ.get("DRAWBAR_REDFISH_STEPS", "120"))
@@ -81,7 +81,7 @@ class Walk:
         self._path = PATHS.get(form.get("method"), "/Zones")
         self._prefix = "" if form.get("method") == "composition" else "PCIe."
         if service.configuration.is_appliance:
-            self._prefix = f"e1.{places.DOMAIN}."
+            self._prefix = f"e1.{paths.DOMAIN}."
         self._is_constrained = bool(form.get("constrained"))
         self._loses_members = "last-member" in service.configuration.quirks
         self._weights = WEIGHTS | (SLICE_WEIGHTS if "enclosures" in form else {})
@@ -207,7 +207,7 @@ class Walk:
     async def interfere(self):
         """Change what another client may change."""
         service = self._service
-        pending = str([service.tree[uri] for uri in service.tree.list_members(places.TASKS)])
+        pending = str([service.tree[uri] for uri in service.tree.list_members(paths.TASKS)])
         name, host_id = self._chance.choice(DEVICES), self._chance.choice(HOSTS)
         if name in pending or self._prefix + name in self._begun or (self._is_constrained and self._begun):
             return
@@ -218,34 +218,34 @@ class Walk:
     def change(self, name, host_id, *, connects):
         """Connect or disconnect as another client."""
         tree, is_composition = self._service.tree, self._path == "/Systems"
-        target = places.block(name) if is_composition else places.endpoint(name)
+        target = paths.block(name) if is_composition else paths.endpoint(name)
         key = "ResourceBlocks" if is_composition else "Endpoints"
         if self._path == "/Connections":
             if connects:
                 body = connection_body(self._service, name, host_id)
-                self._service._rules.change("POST", places.CONNECTIONS, body)
+                self._service._rules.change("POST", paths.CONNECTIONS, body)
                 return
             uri = next(
                 uri
-                for uri in tree.list_members(places.CONNECTIONS)
+                for uri in tree.list_members(paths.CONNECTIONS)
                 if f"/{name}" in str(tree[uri]["MemoryChunkInfo"])
             )
             self._service._rules.change("DELETE", uri, {})
             return
         if not is_composition and self._form.get("zones") != "port":
             if connects:
-                ends = [{"@odata.id": places.endpoint(host_id)}, {"@odata.id": target}]
-                self._service._rules.change("POST", places.ZONES, {"Links": {key: ends}})
+                ends = [{"@odata.id": paths.endpoint(host_id)}, {"@odata.id": target}]
+                self._service._rules.change("POST", paths.ZONES, {"Links": {key: ends}})
                 return
-            uri = next(uri for uri in tree.list_members(places.ZONES) if target in str(tree[uri]["Links"]))
+            uri = next(uri for uri in tree.list_members(paths.ZONES) if target in str(tree[uri]["Links"]))
             self._service._rules.change("DELETE", uri, {})
             return
         if self._is_constrained and connects:
             # By a count it would not be this device.
-            given = self._service._rules._blocks(f"{places.SYSTEMS}/{host_id}")
-            self._service._rules._compose(f"{places.SYSTEMS}/{host_id}", [*given, target])
+            given = self._service._rules._blocks(f"{paths.SYSTEMS}/{host_id}")
+            self._service._rules._compose(f"{paths.SYSTEMS}/{host_id}", [*given, target])
             return
-        uri = f"{places.SYSTEMS if is_composition else places.ZONES}/{host_id}"
+        uri = f"{paths.SYSTEMS if is_composition else paths.ZONES}/{host_id}"
         links = [link for link in tree[uri]["Links"][key] if link["@odata.id"] != target]
         self._service._rules.change(
             "PATCH", uri, {"Links": {key: links + [{"@odata.id": target}] * connects}}
@@ -380,10 +380,10 @@ async def _walk(form):
         finally:
             await walk.close()
         await waiting.eventually(lambda: service.clients == 0)
-        assert service.tree.list_members(places.SESSIONS) == ()
+        assert service.tree.list_members(paths.SESSIONS) == ()
         assert all(hosts == [] for hosts in service.connections().values())
-        assert [uri for uri in service.tree.list_members(places.ZONES) if form.get("zones") != "port"] == []
-        assert service.tree.list_members(places.CONNECTIONS) == ()
+        assert [uri for uri in service.tree.list_members(paths.ZONES) if form.get("zones") != "port"] == []
+        assert service.tree.list_members(paths.CONNECTIONS) == ()
         assert service.tree.list_members(CHUNKS) == ()
         # Where next to nothing succeeds, a walk shows nothing.
         assert walk.succeeded > STEPS / 25

@@ -15,7 +15,7 @@ from tests.scenes import redfish_replay, waiting
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import fabrics, transcripts
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import Fault, FaultKind, places
+from drawbar.mocks.redfish import Fault, FaultKind, paths
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 TRANSCRIPTS = Path(__file__).parents[2] / "cases" / "redfish" / "transcripts"
@@ -267,7 +267,7 @@ async def test_no_secret_serial_number_address_or_name_of_a_user_is_in_a_transcr
     basic = base64.b64encode(f"rack-operator:{PASSWORD}".encode()).decode()
     secrets = {PASSWORD, basic, "rack-operator", UUID, "SN-HOST-8841", "SN-GPU-7731", '"Q7"', "127.0.0.1"}
     if service.configuration.is_appliance:
-        (port,) = service.tree[places.endpoint("h1")]["Identifiers"]
+        (port,) = service.tree[paths.endpoint("h1")]["Identifiers"]
         secrets.add(port["DurableName"])
     assert [value for value in secrets | set(service.issued) if value.lower() in text.lower()] == []
     assert "masked-serial-1" in text or service.configuration.is_appliance

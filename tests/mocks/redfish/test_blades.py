@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from drawbar.mocks import redfish
-from drawbar.mocks.redfish import places, world
+from drawbar.mocks.redfish import paths, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 CONFIGURATION = redfish.Configuration(
@@ -86,13 +86,13 @@ async def test_the_enclosure_has_four_modules_and_blocks_in_them(backend):
 
 
 async def test_memory_is_assigned_and_unassigned(backend):
-    endpoint = places.endpoint("port1")
+    endpoint = paths.endpoint("port1")
     body = {
         "ConnectionType": "Memory",
         "MemoryChunkInfo": [{"MemoryChunk": {"@odata.id": CHUNK}}],
         "Links": {"TargetEndpoints": [{"@odata.id": endpoint}]},
     }
-    made = (await backend("POST", places.CONNECTIONS, body))["@odata.id"]
+    made = (await backend("POST", paths.CONNECTIONS, body))["@odata.id"]
     assert (await backend("GET", CHUNK))["Links"]["Endpoints"] == [{"@odata.id": endpoint}]
     assert (await backend("GET", endpoint))["Links"]["Connections"] == [{"@odata.id": made}]
     await backend("DELETE", made)
@@ -107,4 +107,4 @@ def test_two_appliances_of_one_product_have_two_uuids():
         world.create(each)
         for each in (CONFIGURATION, msgspec.structs.replace(CONFIGURATION, enclosures=enclosures))
     ]
-    assert len({tree[places.SYSTEMS.rpartition("/")[0]]["UUID"] for tree in trees}) == 2
+    assert len({tree[paths.SYSTEMS.rpartition("/")[0]]["UUID"] for tree in trees}) == 2

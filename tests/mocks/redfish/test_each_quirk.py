@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from tests.mocks.redfish.test_quirks import ROOT, serve_quirks, zone
 
-from drawbar.mocks.redfish import places, quirks
+from drawbar.mocks.redfish import paths, quirks
 from drawbar.mocks.redfish.quirks import Form
 from drawbar.mocks.testing import virtualtime
 
@@ -32,7 +32,7 @@ class Shown:
     setting: dict[str, Any] = field(default_factory=dict)
 
 
-def answer(pick, method="GET", path=places.ENDPOINTS, **kinds):
+def answer(pick, method="GET", path=paths.ENDPOINTS, **kinds):
     """Return a look at one answer: `pick` is called with its status, headers and body."""
 
     async def look(send):
@@ -41,15 +41,15 @@ def answer(pick, method="GET", path=places.ENDPOINTS, **kinds):
     return look
 
 
-def status(method="GET", path=places.ENDPOINTS, **kinds):
+def status(method="GET", path=paths.ENDPOINTS, **kinds):
     return answer(lambda code, headers, raw: code, method, path, **kinds)
 
 
-def header(name, method="GET", path=places.ENDPOINTS, **kinds):
+def header(name, method="GET", path=paths.ENDPOINTS, **kinds):
     return answer(lambda code, headers, raw: headers.get(name), method, path, **kinds)
 
 
-def body(pick, path=places.ENDPOINTS):
+def body(pick, path=paths.ENDPOINTS):
     return answer(lambda code, headers, raw: pick(json.loads(raw)), path=path)
 
 
@@ -58,7 +58,7 @@ def block(name, path):
 
 
 async def make_zone(send):
-    _, headers, _ = await send("POST", places.ZONES, json=ZONE_D1)
+    _, headers, _ = await send("POST", paths.ZONES, json=ZONE_D1)
     return headers["Location"]
 
 
@@ -84,7 +84,7 @@ async def delete_by_etag(send):
 
 def patch(sent):
     async def look(send):
-        uri = f"{places.ZONES}/h1"
+        uri = f"{paths.ZONES}/h1"
         await send("PATCH", uri, json=sent)
         _, _, raw = await send("GET", uri)
         return [end["@odata.id"].rpartition("/")[2] for end in json.loads(raw)["Links"]["Endpoints"]]
@@ -95,16 +95,16 @@ def patch(sent):
 def refuse(pick):
     async def look(send):
         await make_zone(send)
-        return pick(*await send("POST", places.ZONES, json=zone("h2", "d1")))
+        return pick(*await send("POST", paths.ZONES, json=zone("h2", "d1")))
 
     return look
 
 
 async def read_often(send):
-    _, login, _ = await send("POST", places.SESSIONS, json=SENT)
+    _, login, _ = await send("POST", paths.SESSIONS, json=SENT)
     token = {"X-Auth-Token": login["X-Auth-Token"]}
     try:
-        return [(await send("GET", places.ENDPOINTS, headers=token))[0] for _ in range(41)][-1]
+        return [(await send("GET", paths.ENDPOINTS, headers=token))[0] for _ in range(41)][-1]
     except aiohttp.ClientPayloadError:
         return "cut"
 
@@ -112,7 +112,7 @@ async def read_often(send):
 async def pass_time(send):
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await send("GET", places.ENDPOINTS)
+    await send("GET", paths.ENDPOINTS)
     return round(loop.time() - began, 1)
 
 
@@ -125,15 +125,15 @@ async def wait_a_minute(send):
 
 
 async def monitor_of_ended(send):
-    _, headers, _ = await send("POST", places.ZONES, json=ZONE_D1)
+    _, headers, _ = await send("POST", paths.ZONES, json=ZONE_D1)
     await asyncio.sleep(TASKS["task_seconds"] + 1)
     return (await send("GET", headers["Location"]))[0]
 
 
 TASKS = {"task_seconds": 5.0}
-POST = {"method": "POST", "path": places.ZONES, "json": ZONE_D1}
+POST = {"method": "POST", "path": paths.ZONES, "json": ZONE_D1}
 ONE = {"form": Form.COMPOSITION}
-CPU = f"{places.block('spare-cpu')}/Processors/1"
+CPU = f"{paths.block('spare-cpu')}/Processors/1"
 
 
 def pick_creation(code, headers, _raw):
@@ -148,7 +148,7 @@ SHOWN = {
     "typed-creations": Shown(look=status(**POST), plain=201, odd=400),
     "top-endpoints": Shown(look=patch(ZONE_D1), form=Form.PORT, plain=["h1", "d1"], odd=[]),
     "patch-200": Shown(
-        look=status("PATCH", f"{places.ZONES}/h1", json=ZONE_D1), form=Form.PORT, plain=204, odd=200
+        look=status("PATCH", f"{paths.ZONES}/h1", json=ZONE_D1), form=Form.PORT, plain=204, odd=200
     ),
     "post-200": Shown(look=answer(pick_creation, **POST), plain=(201, True), odd=(200, False)),
     "post-204": Shown(look=answer(pick_creation, **POST), plain=(201, True), odd=(204, False)),
@@ -187,7 +187,7 @@ SHOWN = {
     ),
     "two-headers": Shown(look=answer(lambda code, headers, raw: len(headers.getall("ETag"))), plain=1, odd=2),
     "small-links": Shown(
-        look=body(lambda shown: "Links" in shown, f"{places.SYSTEMS}/h1"),
+        look=body(lambda shown: "Links" in shown, f"{paths.SYSTEMS}/h1"),
         form=Form.COMPOSITION,
         plain=True,
         odd=False,
@@ -201,15 +201,15 @@ SHOWN = {
     "html-member": Shown(
         look=header("Content-Type", path=LAST), plain="application/json; charset=utf-8", odd="text/html"
     ),
-    "refused-expand": Shown(look=status(path=places.ENDPOINTS + EXPANDED), plain=200, odd=400),
+    "refused-expand": Shown(look=status(path=paths.ENDPOINTS + EXPANDED), plain=200, odd=400),
     "broken-expand": Shown(look=status(path=f"{ROOT}/Chassis/e1/PCIeDevices{EXPANDED}"), plain=200, odd=500),
     "ignored-expand": Shown(
-        look=body(lambda shown: "Id" in shown["Members"][0], places.ENDPOINTS + EXPANDED),
+        look=body(lambda shown: "Id" in shown["Members"][0], paths.ENDPOINTS + EXPANDED),
         plain=True,
         odd=False,
     ),
     "empty-members": Shown(
-        look=body(lambda shown: shown["Members"][0]["@odata.id"]), plain=places.endpoint("h1"), odd=""
+        look=body(lambda shown: shown["Members"][0]["@odata.id"]), plain=paths.endpoint("h1"), odd=""
     ),
     "object-member": Shown(
         look=body(lambda shown: type(shown["Members"]), f"{ROOT}/Fabrics"), plain=list, odd=dict
@@ -222,25 +222,25 @@ SHOWN = {
     # Parts.
     "cpu-blocks": Shown(look=block("ProcessorType", CPU), form=Form.COMPOSITION, plain=None, odd="CPU"),
     "untyped-blocks": Shown(
-        look=block("ResourceBlockType", places.block("d1")),
+        look=block("ResourceBlockType", paths.block("d1")),
         form=Form.COMPOSITION,
         plain=["Processor"],
         odd=[],
     ),
     "dimm-block": Shown(
-        look=block("MemoryType", f"{places.block('dimm')}/Memory/1"), **ONE, plain=None, odd="DRAM"
+        look=block("MemoryType", f"{paths.block('dimm')}/Memory/1"), **ONE, plain=None, odd="DRAM"
     ),
     "sas-block": Shown(
-        look=block("Protocol", f"{places.block('sas-drive')}/Drives/1"), **ONE, plain=None, odd="SAS"
+        look=block("Protocol", f"{paths.block('sas-drive')}/Drives/1"), **ONE, plain=None, odd="SAS"
     ),
     "network-block": Shown(
-        look=block("MACAddress", f"{places.block('network')}/EthernetInterfaces/1"),
+        look=block("MACAddress", f"{paths.block('network')}/EthernetInterfaces/1"),
         **ONE,
         plain=None,
         odd="52:54:00:1c:96:5f",
     ),
     "storage-blocks": Shown(
-        look=block("Protocol", f"{places.block('storage')}/Storages/1/Drives/1"),
+        look=block("Protocol", f"{paths.block('storage')}/Storages/1/Drives/1"),
         **ONE,
         plain=None,
         odd="NVMe",
@@ -248,16 +248,16 @@ SHOWN = {
     "other-fabrics": Shown(
         look=body(lambda shown: shown["Members@odata.count"], f"{ROOT}/Fabrics"), plain=1, odd=3
     ),
-    "pci-id": Shown(look=body(lambda shown: "PciId" in shown, places.endpoint("d1")), plain=False, odd=True),
+    "pci-id": Shown(look=body(lambda shown: "PciId" in shown, paths.endpoint("d1")), plain=False, odd=True),
     "links-ports": Shown(
-        look=body(lambda shown: "Ports" in shown["Links"], places.endpoint("h1")),
+        look=body(lambda shown: "Ports" in shown["Links"], paths.endpoint("h1")),
         form=Form.APPLIANCE,
         plain=False,
         odd=True,
     ),
     "twin-ids": Shown(
         look=answer(
-            lambda code, headers, raw: (code, json.loads(raw).get("Id")), path=places.endpoint("twin-2")
+            lambda code, headers, raw: (code, json.loads(raw).get("Id")), path=paths.endpoint("twin-2")
         ),
         plain=(404, None),
         odd=(200, "twin"),
@@ -265,18 +265,18 @@ SHOWN = {
     "shared-zone": Shown(
         look=answer(
             lambda code, headers, raw: json.loads(raw).get("Links", {}).get("Endpoints@odata.count"),
-            path=f"{places.ZONES}/shared",
+            path=f"{paths.ZONES}/shared",
         ),
         plain=None,
         odd=3,
     ),
     "host-placeholders": Shown(
-        look=body(lambda shown: shown["UUID"].startswith("00000000"), f"{places.SYSTEMS}/h1"),
+        look=body(lambda shown: shown["UUID"].startswith("00000000"), f"{paths.SYSTEMS}/h1"),
         plain=False,
         odd=True,
     ),
     "one-identity": Shown(
-        look=body(lambda shown: shown["SerialNumber"] == "437XR1138R2", f"{places.SYSTEMS}/h2"),
+        look=body(lambda shown: shown["SerialNumber"] == "437XR1138R2", f"{paths.SYSTEMS}/h2"),
         plain=False,
         odd=True,
     ),
@@ -293,9 +293,9 @@ SHOWN = {
     "refusal-page": Shown(look=refuse(lambda code, headers, raw: raw[:6]), plain=b'{"erro', odd=b"<html>"),
     # Sessions.
     "basic-root": Shown(look=status(path=f"{ROOT}/"), setting=LOGIN, plain=200, odd=401),
-    "basic-only": Shown(look=status("POST", places.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=401),
+    "basic-only": Shown(look=status("POST", paths.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=401),
     "no-session-location": Shown(
-        look=answer(pick_creation, "POST", places.SESSIONS, json=SENT),
+        look=answer(pick_creation, "POST", paths.SESSIONS, json=SENT),
         setting=LOGIN,
         plain=(201, True),
         odd=(201, False),
@@ -304,33 +304,33 @@ SHOWN = {
     # URIs.
     "slashes": Shown(look=status(), plain=200, odd=308),
     "capital-prefix": Shown(
-        look=block("@odata.id", places.ENDPOINTS),
-        plain=places.ENDPOINTS,
-        odd=places.ENDPOINTS.replace("/redfish/", "/Redfish/"),
+        look=block("@odata.id", paths.ENDPOINTS),
+        plain=paths.ENDPOINTS,
+        odd=paths.ENDPOINTS.replace("/redfish/", "/Redfish/"),
     ),
     "session-redirect": Shown(
-        look=status("POST", places.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=307
+        look=status("POST", paths.SESSIONS, json=SENT), setting=LOGIN, plain=201, odd=307
     ),
     "root-redirect": Shown(look=status(path=f"{ROOT}/"), plain=200, odd=301),
     "root-with-slash": Shown(look=status(path=ROOT), plain=200, odd=404),
     "pages": Shown(look=body(lambda shown: len(shown["Members"])), plain=5, odd=2),
     "foreign-locations": Shown(
         look=header("Location", **POST),
-        plain=f"{places.ZONES}/1",
-        odd=f"https://fm-01.mgmt.example{places.ZONES}/1",
+        plain=f"{paths.ZONES}/1",
+        odd=f"https://fm-01.mgmt.example{paths.ZONES}/1",
     ),
     "foreign-links": Shown(
         look=body(lambda shown: shown["@odata.id"]),
-        plain=places.ENDPOINTS,
-        odd=f"https://fm-01.mgmt.example{places.ENDPOINTS}",
+        plain=paths.ENDPOINTS,
+        odd=f"https://fm-01.mgmt.example{paths.ENDPOINTS}",
     ),
     "wrong-ids": Shown(
-        look=body(lambda shown: shown["@odata.id"]), plain=places.ENDPOINTS, odd=f"{ROOT}/Endpoints"
+        look=body(lambda shown: shown["@odata.id"]), plain=paths.ENDPOINTS, odd=f"{ROOT}/Endpoints"
     ),
-    "no-zones-link": Shown(look=status(path=places.ZONES), plain=200, odd=404),
+    "no-zones-link": Shown(look=status(path=paths.ZONES), plain=200, odd=404),
     "wrong-links": Shown(
-        look=body(lambda shown: shown["Endpoints"]["@odata.id"], places.FABRIC),
-        plain=places.ENDPOINTS,
+        look=body(lambda shown: shown["Endpoints"]["@odata.id"], paths.FABRIC),
+        plain=paths.ENDPOINTS,
         odd=f"{ROOT}/Endpoints",
     ),
     "see-other": Shown(look=status(**POST), setting=TASKS, plain=202, odd=303),

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from drawbar.mocks import errors, redfish
-from drawbar.mocks.redfish import command, places, quirks
+from drawbar.mocks.redfish import command, paths, quirks
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
 from drawbar.mocks.redfish.quirks import Form
 
@@ -52,7 +52,7 @@ async def serve_quirks(*names, form=Form.PAIR, **changes):
 
 
 def zone(*ends):
-    return {"Links": {"Endpoints": [{"@odata.id": places.endpoint(end)} for end in ends]}}
+    return {"Links": {"Endpoints": [{"@odata.id": paths.endpoint(end)} for end in ends]}}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -88,7 +88,7 @@ async def test_a_quirk_that_cannot_be_is_refused_in_a_sentence(tmp_path, options
 
 async def test_pages_are_followed_by_their_queries():
     async with serve_quirks("pages") as send:
-        listed, path = [], places.ENDPOINTS
+        listed, path = [], paths.ENDPOINTS
         while path:
             _, _, raw = await send("GET", path)
             page = json.loads(raw)
@@ -99,9 +99,9 @@ async def test_pages_are_followed_by_their_queries():
 
 async def test_slashes_are_everywhere_and_demanded_of_each_method():
     async with serve_quirks("slashes") as send:
-        status, headers, _ = await send("POST", places.ZONES, json=zone("h1", "d1"))
-        assert (status, headers["Location"]) == (308, f"{places.ZONES}/")
-        status, headers, _ = await send("POST", f"{places.ZONES}/", json=zone("h1/", "d1/"))
+        status, headers, _ = await send("POST", paths.ZONES, json=zone("h1", "d1"))
+        assert (status, headers["Location"]) == (308, f"{paths.ZONES}/")
+        status, headers, _ = await send("POST", f"{paths.ZONES}/", json=zone("h1/", "d1/"))
         assert status == 201
         _, _, raw = await send("GET", headers["Location"])
         assert json.loads(raw)["@odata.id"] == headers["Location"]
@@ -112,7 +112,7 @@ async def test_slashes_are_everywhere_and_demanded_of_each_method():
 )
 async def test_answers_are_packed_with_all_other_quirks_inside(name, unpack):
     async with serve_quirks(name, "byte-order-mark") as send:
-        _, headers, raw = await send("GET", places.ENDPOINTS)
+        _, headers, raw = await send("GET", paths.ENDPOINTS)
         assert headers["Content-Encoding"] == name
         assert json.loads(unpack(raw).decode("utf-8-sig"))["Members@odata.count"] == 5
 
@@ -130,7 +130,7 @@ async def test_answers_are_packed_with_all_other_quirks_inside(name, unpack):
 )
 async def test_etags_are_compared_as_the_quirk_says(name, match, status):
     async with serve_quirks(name) as send:
-        _, headers, _ = await send("POST", places.ZONES, json=zone("h1", "d1"))
+        _, headers, _ = await send("POST", paths.ZONES, json=zone("h1", "d1"))
         _, shown, _ = await send("GET", headers["Location"])
         given = {"If-Match": match(shown.get("ETag", ""))}
         assert (await send("DELETE", headers["Location"], headers=given))[0] == status
@@ -138,9 +138,9 @@ async def test_etags_are_compared_as_the_quirk_says(name, match, status):
 
 async def test_the_etag_of_an_action_has_no_quotation_marks_either():
     async with serve_quirks("unquoted-etags", form=Form.PORT, actions=True) as send:
-        uri = f"{places.ZONES}/h1"
+        uri = f"{paths.ZONES}/h1"
         _, shown, _ = await send("GET", uri)
-        body = {"Endpoint": {"@odata.id": places.endpoint("d1")}, "ZoneETag": shown["ETag"]}
+        body = {"Endpoint": {"@odata.id": paths.endpoint("d1")}, "ZoneETag": shown["ETag"]}
         assert (await send("POST", f"{uri}/Actions/Zone.AddEndpoint", json=body))[0] == 204
 
 
@@ -155,14 +155,14 @@ async def test_the_etag_of_an_action_has_no_quotation_marks_either():
 )
 async def test_refusals_have_the_words_in_another_form(name, body):
     async with serve_quirks(name, "refusal-422") as send:
-        await send("POST", places.ZONES, json=zone("h1", "d1"))
-        status, _, raw = await send("POST", places.ZONES, json=zone("h2", "d1"))
+        await send("POST", paths.ZONES, json=zone("h1", "d1"))
+        status, _, raw = await send("POST", paths.ZONES, json=zone("h2", "d1"))
         assert (status, raw[: len(body)]) == (422, body)
 
 
 async def test_a_zone_is_emptied_by_a_body_in_the_form_of_the_specification():
     async with serve_quirks("top-endpoints", form=Form.PORT) as send:
-        uri = f"{places.ZONES}/h1"
+        uri = f"{paths.ZONES}/h1"
         ends = zone("h1", "d1")["Links"]
         assert (await send("PATCH", uri, json=ends))[0] == 204
         assert len(json.loads((await send("GET", uri))[2])["Links"]["Endpoints"]) == 2
@@ -172,29 +172,29 @@ async def test_a_zone_is_emptied_by_a_body_in_the_form_of_the_specification():
 
 async def test_a_service_of_passwords_alone_refuses_a_login():
     async with serve_quirks("basic-only", username="u", password="p") as send:
-        status, headers, _ = await send("POST", places.SESSIONS, json={"UserName": "u", "Password": "p"})
+        status, headers, _ = await send("POST", paths.SESSIONS, json={"UserName": "u", "Password": "p"})
         assert (status, headers["WWW-Authenticate"].split()[0]) == (401, "Basic")
         given = {"Authorization": aiohttp.encode_basic_auth("u", "p")}
-        assert (await send("GET", places.ENDPOINTS, headers=given))[0] == 200
+        assert (await send("GET", paths.ENDPOINTS, headers=given))[0] == 200
         assert "SessionService" not in json.loads((await send("GET", f"{ROOT}/"))[2])
 
 
 @pytest.mark.parametrize("names", [("cut-401",), ("cut-401", "no-session-location")], ids="+".join)
 async def test_a_session_of_some_requests_ends_in_the_middle_of_the_refusal(names):
     async with serve_quirks(*names, username="u", password="p") as send:
-        _, login, _ = await send("POST", places.SESSIONS, json={"UserName": "u", "Password": "p"})
+        _, login, _ = await send("POST", paths.SESSIONS, json={"UserName": "u", "Password": "p"})
         token = {"X-Auth-Token": login["X-Auth-Token"]}
         for _ in range(40):
-            assert (await send("GET", places.ENDPOINTS, headers=token))[0] == 200
+            assert (await send("GET", paths.ENDPOINTS, headers=token))[0] == 200
         with pytest.raises(aiohttp.ClientPayloadError):
-            await send("GET", places.ENDPOINTS, headers=token)
+            await send("GET", paths.ENDPOINTS, headers=token)
 
 
 async def test_a_created_resource_has_no_location_and_needs_its_type():
     async with serve_quirks("typed-creations", "post-200", "delete-text") as send:
-        assert (await send("POST", places.ZONES, json=zone("h1", "d1")))[0] == 400
+        assert (await send("POST", paths.ZONES, json=zone("h1", "d1")))[0] == 400
         typed = zone("h1", "d1") | {"@odata.type": "#Zone.v1_6_0.Zone"}
-        status, headers, raw = await send("POST", places.ZONES, json=typed)
+        status, headers, raw = await send("POST", paths.ZONES, json=typed)
         assert (status, "Location" in headers) == (200, False)
         status, _, raw = await send("DELETE", json.loads(raw)["@odata.id"])
         assert (status, raw) == (200, b"1 has been deleted")

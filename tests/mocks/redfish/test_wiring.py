@@ -8,7 +8,7 @@ from tests.scenes import waiting
 from drawbar.fabric.contract import OperationKind
 from drawbar.mocks import redfish, sysfs
 from drawbar.mocks.fabric import journal
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 CONFIGURATION = redfish.Configuration(
@@ -34,8 +34,8 @@ async def service(trees, tmp_path):
 
 
 def connect(service, device_id, host_id):
-    endpoints = [{"@odata.id": places.endpoint(name)} for name in (host_id, device_id)]
-    answer = service._apply_change("POST", places.ZONES, {"Links": {"Endpoints": endpoints}}, began=1.0)
+    endpoints = [{"@odata.id": paths.endpoint(name)} for name in (host_id, device_id)]
+    answer = service._apply_change("POST", paths.ZONES, {"Links": {"Endpoints": endpoints}}, began=1.0)
     assert answer.status == 201
     return answer.headers["Location"]
 
@@ -85,7 +85,7 @@ async def test_connected_memory_is_in_the_slots_of_its_host_and_in_the_journal(
     )
     async with redfish.serving(configuration, journal=tmp_path / "journal.jsonl") as service:
         body = connection_body(service, "memory-1", "h2")
-        made = service._apply_change("POST", places.CONNECTIONS, body, began=1.0)
+        made = service._apply_change("POST", paths.CONNECTIONS, body, began=1.0)
         assert service.connections() == {"memory-1": ["h2"]}
         assert await slots(trees["h2"], 1) == {1: "0x51"}
         assert trees["h1"].list_attached_cards() == {}
@@ -101,8 +101,8 @@ async def test_connected_memory_is_in_the_slots_of_its_host_and_in_the_journal(
 
 async def test_a_refused_request_changes_nothing(service, trees, tmp_path):
     connect(service, "disk-1", "h1")
-    endpoints = [{"@odata.id": places.endpoint(name)} for name in ("h2", "disk-1")]
-    answer = service._apply_change("POST", places.ZONES, {"Links": {"Endpoints": endpoints}}, began=3.0)
+    endpoints = [{"@odata.id": paths.endpoint(name)} for name in ("h2", "disk-1")]
+    answer = service._apply_change("POST", paths.ZONES, {"Links": {"Endpoints": endpoints}}, began=3.0)
     assert answer.status == 409
     assert await slots(trees["h1"], 1) == {1: "S1"}
     assert trees["h2"].list_attached_cards() == {}

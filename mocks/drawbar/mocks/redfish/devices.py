@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from drawbar.mocks.redfish import ends, memory, numbers, places
+from drawbar.mocks.redfish import ends, memory, numbers, paths
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure
 from drawbar.mocks.redfish.tree import ROOT, Body, Tree, reference
 
@@ -116,7 +116,7 @@ def put_enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration
             "Id": enclosure.id,
             "Name": f"Enclosure {enclosure.id}",
             "ChassisType": "Expansion",
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "PCIeDevices": reference(f"{uri}/PCIeDevices"),
         },
     )
@@ -140,7 +140,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         "Name": f"{device.vendor} {device.model}",
         "Model": device.model,
         "Manufacturer": device.vendor,
-        "Status": dict(places.OK),
+        "Status": dict(paths.OK),
     }
     shown = numbers.numbers(device)
     body: Body = {
@@ -176,7 +176,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             "FunctionType": "Physical",
             "DeviceClass": kind.device_class,
             **ids,
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
         },
     )
     if configuration.has_fabric:
@@ -194,7 +194,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             links = {"Links": {"FabricAdapters": [reference(_put_fabric_adapter(tree, uri, device))]}}
             memory.put_domain(tree, memory.domain_uri(uri, device), size | limits | links)
         elif configuration.method == "connections":
-            chunk = places.chunk_uri(uri.split("/")[4], device.id, configuration)
+            chunk = paths.chunk_uri(uri.split("/")[4], device.id, configuration)
             tree.put(chunk, memory.chunk(device.id, f"Memory of {device.id}", device.memory_mib, device.id))
             entities.append(
                 {"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": reference(chunk)}
@@ -204,13 +204,13 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
     part = _put_part(tree, uri, device, common)
     name, _, block_type = _PARTS[kind.part]
     tree.put(
-        places.block(device.id),
+        paths.block(device.id),
         {
             "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
             "Id": device.id,
             "Name": f"{device.vendor} {device.model}",
             "ResourceBlockType": [block_type],
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "CompositionStatus": {
                 "CompositionState": "Unused",
                 "Reserved": False,
@@ -237,7 +237,7 @@ def _put_fabric_adapter(tree: Tree, uri: str, device: Device) -> str:
             "@odata.type": "#FabricAdapter.v1_5_3.FabricAdapter",
             "Id": device.id,
             "Name": f"Fabric adapter of {device.id}",
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
         },
     )
     return f"{collection}/{device.id}"
@@ -284,7 +284,7 @@ def _put_network_function(tree: Tree, adapter: str, card: str, shown: numbers.Nu
             "Name": "Network function 0",
             "NetDevFuncType": "Ethernet",
             "Ethernet": {"MACAddress": shown.mac, "PermanentMACAddress": shown.mac},
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
         },
     )
     links = {
@@ -307,6 +307,6 @@ def _put_logical_device(tree: Tree, card: str, device: Device, shown: numbers.Nu
             "Identifiers": [{"DurableName": shown.gcxlid, "DurableNameFormat": "GCXLID"}],
             "MemorySizeMiB": device.memory_mib,
             "SemanticsSupported": ["CXLio", "CXLmem"],
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
         },
     )

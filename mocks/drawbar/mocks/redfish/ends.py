@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.tree import Body, Tree, reference
 
@@ -12,13 +12,13 @@ def zone(
     name: str, endpoints: list[str], configuration: Configuration, given: Mapping[str, Any] | None = None
 ) -> Body:
     """Return a zone of endpoints, with what a client has given besides."""
-    uri = f"{places.ZONES}/{name}"
+    uri = f"{paths.ZONES}/{name}"
     body: Body = {
         "@odata.type": "#Zone.v1_6_3.Zone",
         "Id": name,
         "Name": f"Zone {name}",
         "ZoneType": "ZoneOfEndpoints",
-        "Status": dict(places.OK),
+        "Status": dict(paths.OK),
         "Links": {
             "Endpoints": [reference(endpoint_uri) for endpoint_uri in endpoints],
             "Endpoints@odata.count": len(endpoints),
@@ -42,7 +42,7 @@ def connection(
         "Id": name,
         "Name": f"Connection {name}",
         "ConnectionType": "Memory",
-        "Status": dict(places.OK),
+        "Status": dict(paths.OK),
         "MemoryChunkInfo": [
             {"AccessCapabilities": ["Read", "Write"], "MemoryChunk": reference(chunk)} for chunk in chunks
         ],
@@ -86,14 +86,14 @@ def ends(body: Mapping[str, Any]) -> list[str]:
 def put_endpoint(tree: Tree, name: str, text: str, entities: list[Body]) -> None:
     """Add the endpoint of a host, a device or a memory chunk, in no zone or connection."""
     tree.put(
-        places.endpoint(name),
+        paths.endpoint(name),
         {
             "@odata.type": "#Endpoint.v1_8_2.Endpoint",
             "Id": name,
             "Name": text,
             "EndpointProtocol": "PCIe",
             "ConnectedEntities": entities,
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "Links": {},
         },
     )

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from drawbar.mocks.redfish import ends, places
+from drawbar.mocks.redfish import ends, paths
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure
 from drawbar.mocks.redfish.tree import ROOT, Body, Tree, reference
 
@@ -14,7 +14,7 @@ DIMMS = 4
 
 def put_blade(tree: Tree, enclosure: Enclosure, configuration: Configuration) -> None:
     """Add the system of an appliance that has the memory."""
-    uri = f"{places.SYSTEMS}/{enclosure.id}"
+    uri = f"{paths.SYSTEMS}/{enclosure.id}"
     tree.put(
         uri,
         {
@@ -22,13 +22,13 @@ def put_blade(tree: Tree, enclosure: Enclosure, configuration: Configuration) ->
             "Id": enclosure.id,
             "Name": f"Blade {enclosure.id}",
             "SystemType": "Physical",
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "Links": {},
         },
     )
     put_domains(tree, uri)
     for device in enclosure.devices:
-        uri_of_chunk = places.chunk_uri(enclosure.id, device.id, configuration)
+        uri_of_chunk = paths.chunk_uri(enclosure.id, device.id, configuration)
         tree.put(uri_of_chunk, chunk(device.id, f"Memory of {device.id}", device.memory_mib))
     _put_dimms(tree, enclosure)
 
@@ -45,7 +45,7 @@ def _put_dimms(tree: Tree, enclosure: Enclosure) -> None:
             "Name": f"Enclosure of blade {enclosure.id}",
             "ChassisType": "Enclosure",
             "SerialNumber": f"SN-{enclosure.id}".upper(),
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "Memory": reference(modules),
         },
     )
@@ -57,13 +57,13 @@ def _put_dimms(tree: Tree, enclosure: Enclosure) -> None:
         name = f"block{number // DIMMS}dimm{dimm}"
         tree.put(f"{modules}/{name}", _module(name, device.memory_mib // DIMMS))
         tree.put(
-            f"{places.BLOCKS}/{enclosure.id}-resourceblock{number}",
+            f"{paths.BLOCKS}/{enclosure.id}-resourceblock{number}",
             {
                 "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
                 "Id": f"{enclosure.id}-resourceblock{number}",
                 "Name": f"Block {number} of {enclosure.id}",
                 "ResourceBlockType": ["Memory"],
-                "Status": dict(places.OK),
+                "Status": dict(paths.OK),
                 "CompositionStatus": {"CompositionState": "Composed", "Reserved": True},
                 "Memory": [reference(f"{modules}/{name}")],
             },
@@ -81,7 +81,7 @@ def _module(name: str, capacity_mib: int) -> Body:
         "DataWidthBits": 64,
         "OperatingSpeedMhz": 4800,
         "RankCount": 2,
-        "Status": dict(places.OK),
+        "Status": dict(paths.OK),
     }
 
 
@@ -89,7 +89,7 @@ def put_domains(tree: Tree, owner: str) -> None:
     """Add the memory domains of a system or chassis: the one whose chunks clients do not make."""
     tree.update(owner, MemoryDomains=reference(f"{owner}/MemoryDomains"))
     tree.collection(f"{owner}/MemoryDomains", "MemoryDomain", "Memory Domains")
-    put_domain(tree, f"{owner}/MemoryDomains/{places.DOMAIN}", {"AllowsMemoryChunkCreation": False})
+    put_domain(tree, f"{owner}/MemoryDomains/{paths.DOMAIN}", {"AllowsMemoryChunkCreation": False})
 
 
 def domain_uri(uri: str, device: Device) -> str:
@@ -106,7 +106,7 @@ def put_domain(tree: Tree, uri: str, properties: Body) -> None:
             "@odata.type": "#MemoryDomain.v1_5_1.MemoryDomain",
             "Id": name,
             "Name": f"Memory Domain {name}",
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "MemoryChunks": reference(f"{uri}/MemoryChunks"),
             **properties,
         },
@@ -138,9 +138,9 @@ def chunk(name: str, text: str, size_mib: int, *endpoints: str) -> Body:
         "Name": text,
         "AddressRangeType": "Volatile",
         "MemoryChunkSizeMiB": size_mib,
-        "Status": dict(places.OK),
+        "Status": dict(paths.OK),
         "Links": {
-            "Endpoints": [reference(places.endpoint(each)) for each in endpoints],
+            "Endpoints": [reference(paths.endpoint(each)) for each in endpoints],
             "Endpoints@odata.count": len(endpoints),
         },
     }

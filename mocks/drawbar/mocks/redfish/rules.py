@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drawbar.mocks.redfish import ends, memory, places
+from drawbar.mocks.redfish import ends, memory, paths
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.tree import Tree, reference
 
@@ -34,7 +34,7 @@ class Rules:
     def __init__(self, tree: Tree, configuration: Configuration) -> None:
         self._tree = tree
         self._configuration = configuration
-        self._hosts = {places.endpoint(host.id) for host in configuration.hosts}
+        self._hosts = {paths.endpoint(host.id) for host in configuration.hosts}
         self._number = 0
 
     def change(self, method: str, path: str, body: Mapping[str, Any]) -> str | None:
@@ -49,21 +49,21 @@ class Rules:
             raise make_not_found(path)
         if method not in allowed:
             raise make_not_allowed(method, path)
-        if path == places.ZONES:
+        if path == paths.ZONES:
             return self._create_zone(body)
-        if path == places.CONNECTIONS:
+        if path == paths.CONNECTIONS:
             return self._create_connection(body)
         if self._domain(path) is not None:
             return self._create_chunk(path, body)
         if self._domain(collection) is not None:
             self._delete_chunk(path)
-        elif collection == places.CONNECTIONS:
+        elif collection == paths.CONNECTIONS:
             self._end_connection(path)
-        elif collection == places.ZONES:
+        elif collection == paths.ZONES:
             self._change_zone(path, self._list_endpoints(body) if method == "PATCH" else None)
-        elif collection == places.SYSTEMS and self._configuration.constrained and "Links" not in body:
+        elif collection == paths.SYSTEMS and self._configuration.constrained and "Links" not in body:
             self._request(path, body)
-        elif collection == places.SYSTEMS:
+        elif collection == paths.SYSTEMS:
             blocks = _links(body, "ResourceBlocks")
             if self._configuration.constrained and not set(blocks) <= set(self._blocks(path)):
                 raise Refused(
@@ -81,13 +81,13 @@ class Rules:
         collection = path.rpartition("/")[0]
         if path not in self._tree:
             return ("POST",) if self._offers(path) else ()
-        if path in {places.ZONES, places.CONNECTIONS} or self._domain(path) is not None:
+        if path in {paths.ZONES, paths.CONNECTIONS} or self._domain(path) is not None:
             return ("GET", "HEAD", "POST")
-        if collection == places.CONNECTIONS or self._domain(collection) is not None:
+        if collection == paths.CONNECTIONS or self._domain(collection) is not None:
             return ("GET", "HEAD", "DELETE")
-        if collection == places.ZONES:
+        if collection == paths.ZONES:
             return ("GET", "HEAD", "PATCH", "DELETE")
-        if collection == places.SYSTEMS and self._configuration.method == "composition":
+        if collection == paths.SYSTEMS and self._configuration.method == "composition":
             return ("GET", "HEAD", "PATCH")
         return ("GET", "HEAD")
 
@@ -123,7 +123,7 @@ class Rules:
     def _create_zone(self, body: Mapping[str, Any]) -> str:
         endpoints = _links(body, "Endpoints")
         self._check(endpoints)
-        uri = self._free_uri(places.ZONES)
+        uri = self._free_uri(paths.ZONES)
         zone = ends.zone(str(self._number), endpoints, self._configuration, _texts(body))
         self._tree.put(uri, zone)
         return uri
@@ -164,7 +164,7 @@ class Rules:
             self._check_cables(host, [end for end in endpoints if end not in self._hosts])
         if not self._configuration.exclusive:
             return
-        for other in (*self._tree.list_members(places.ZONES), *self._tree.list_members(places.CONNECTIONS)):
+        for other in (*self._tree.list_members(paths.ZONES), *self._tree.list_members(paths.CONNECTIONS)):
             taken = set(ends.ends(self._tree[other])) - self._hosts
             if other != zone and (conflicts := taken.intersection([*endpoints, *chunks])):
                 raise Refused(
@@ -232,7 +232,7 @@ class Rules:
                 text="A connection is of the type Memory, of memory chunks with the endpoint of one port.",
             )
         connected = {
-            end for uri in self._tree.list_members(places.CONNECTIONS) for end in ends.ends(self._tree[uri])
+            end for uri in self._tree.list_members(paths.CONNECTIONS) for end in ends.ends(self._tree[uri])
         }
         if self._configuration.exclusive and targets[0] in connected:
             raise Refused(
@@ -250,7 +250,7 @@ class Rules:
     def _put_connection(
         self, initiators: list[str], targets: list[str], chunks: list[str], texts: Mapping[str, str]
     ) -> str:
-        uri = self._free_uri(places.CONNECTIONS)
+        uri = self._free_uri(paths.CONNECTIONS)
         self._tree.put(uri, ends.connection(str(self._number), initiators, targets, chunks, texts))
         return uri
 
@@ -294,7 +294,7 @@ class Rules:
         return uri
 
     def _delete_chunk(self, uri: str) -> None:
-        for other in self._tree.list_members(places.CONNECTIONS):
+        for other in self._tree.list_members(paths.CONNECTIONS):
             listed = self._tree[other]["MemoryChunkInfo"]
             if any(information["MemoryChunk"]["@odata.id"] == uri for information in listed):
                 raise Refused(
@@ -311,7 +311,7 @@ class Rules:
             for _ in range(wanted["@Redfish.RequestedCount"]):
                 free = (
                     block
-                    for block in reversed(self._tree.list_members(places.BLOCKS))
+                    for block in reversed(self._tree.list_members(paths.BLOCKS))
                     if block not in given and self._is_free(block) and self._matches(block, name, wanted)
                 )
                 chosen = next(free, None)
@@ -337,7 +337,7 @@ class Rules:
 
     def _compose(self, uri: str, blocks: list[str]) -> None:
         current = self._blocks(uri)
-        own = places.block(uri.rpartition("/")[2])
+        own = paths.block(uri.rpartition("/")[2])
         if own in current and own not in blocks:
             raise Refused(
                 status=409,
@@ -346,7 +346,7 @@ class Rules:
             )
         self._check_cables(uri, [block for block in blocks if block != own and block in self._tree])
         for block in blocks:
-            if block not in self._tree or not block.startswith(f"{places.BLOCKS}/"):
+            if block not in self._tree or not block.startswith(f"{paths.BLOCKS}/"):
                 raise Refused(
                     status=400, key="Base.1.18.ResourceNotFound", text=f"There is no block {block}."
                 )

@@ -19,7 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from drawbar.mocks.fabric.journal import Journal
-from drawbar.mocks.redfish import ends, odata, places, quirks, rules, world
+from drawbar.mocks.redfish import ends, odata, paths, quirks, rules, world
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.faults import FaultKind, Faults
@@ -97,7 +97,7 @@ class Service:
         self._tokens.clear()
         for task in self._running:
             task.cancel()
-        for uri in (*self.tree.list_members(places.TASKS), *self.tree.list_members(places.SESSIONS)):
+        for uri in (*self.tree.list_members(paths.TASKS), *self.tree.list_members(paths.SESSIONS)):
             self.tree.remove(uri)
         self._tasks.clear()
 
@@ -114,7 +114,7 @@ class Service:
     def end_sessions(self) -> None:
         """End all sessions."""
         self._tokens.clear()
-        for uri in self.tree.list_members(places.SESSIONS):
+        for uri in self.tree.list_members(paths.SESSIONS):
             self.tree.remove(uri)
 
     def end_slow_tasks(self) -> None:
@@ -132,11 +132,11 @@ class Service:
         """Return by device the hosts that have it; more than one would be a fault of the service or of a client."""
         result: dict[str, list[str]] = {}
         hosts = {host.id for host in self.configuration.hosts}
-        for uri in (*self.tree.list_members(places.ZONES), *self.tree.list_members(places.CONNECTIONS)):
+        for uri in (*self.tree.list_members(paths.ZONES), *self.tree.list_members(paths.CONNECTIONS)):
             names = [end.rpartition("/")[2] for end in ends.ends(self.tree[uri])]
             for device_id in (name for name in names if name not in hosts):
                 result.setdefault(device_id, []).extend(name for name in names if name in hosts)
-        for uri in self.tree.list_members(places.SYSTEMS):
+        for uri in self.tree.list_members(paths.SYSTEMS):
             for entry in self.tree[uri]["Links"].get("ResourceBlocks", ()):
                 block = entry["@odata.id"].rpartition("/")[2]
                 if block not in hosts:
@@ -151,8 +151,8 @@ class Service:
         fault = self.faults.next(asked.method, _path(asked))
         if fault is not None and (response := await self._accident(fault, request)) is not None:
             return response
-        if _path(asked) == places.EVENTS and self.configuration.events and asked.method == "GET":
-            denied = _check_odata_version(asked) or self._check_authorization(asked, places.EVENTS)
+        if _path(asked) == paths.EVENTS and self.configuration.events and asked.method == "GET":
+            denied = _check_odata_version(asked) or self._check_authorization(asked, paths.EVENTS)
             return await self._stream(request) if denied is None else denied.response()
         serve = functools.partial(self._answer, fault)
         answer = await quirks.exchange(asked, serve, self.quirks, self._setting)
@@ -177,9 +177,9 @@ class Service:
         body = asked.json()
         if not isinstance(body, dict):
             return make_refusal(400, "Base.1.18.MalformedJSON", "The request is not a JSON object.")
-        if path == places.SESSIONS and asked.method == "POST" and path in self.tree:
+        if path == paths.SESSIONS and asked.method == "POST" and path in self.tree:
             return self._begin_session(body)
-        if path.startswith(f"{places.SESSIONS}/") and asked.method == "DELETE" and path in self.tree:
+        if path.startswith(f"{paths.SESSIONS}/") and asked.method == "DELETE" and path in self.tree:
             self._tokens = {token: uri for token, uri in self._tokens.items() if uri != path}
             self.tree.remove(path)
             return make_answer(status=204)
@@ -221,9 +221,9 @@ class Service:
         return answer
 
     def _list_allowed_methods(self, path: str) -> tuple[str, ...]:
-        if path == places.SESSIONS:
+        if path == paths.SESSIONS:
             return ("GET", "HEAD", "POST")
-        if path.startswith(f"{places.SESSIONS}/"):
+        if path.startswith(f"{paths.SESSIONS}/"):
             return ("GET", "HEAD", "DELETE")
         return self._rules.list_allowed_methods(path) or ("GET", "HEAD")
 
@@ -256,7 +256,7 @@ class Service:
     def _begin_task(self, method: str, path: str, body: Body, fault: FaultKind | None) -> Answer:
         number = next(self._numbers)
         monitor = f"{ROOT}/TaskService/TaskMonitors/{number}"
-        task = _Task(uri=f"{places.TASKS}/{number}")
+        task = _Task(uri=f"{paths.TASKS}/{number}")
         self._tasks[monitor] = task
         self.tree.put(
             task.uri,
@@ -318,7 +318,7 @@ class Service:
             return make_refusal(401, "Base.1.18.ResourceAtUriUnauthorized", text)
         if len(self._tokens) >= configuration.max_sessions:
             return make_refusal(503, "Base.1.18.SessionLimitExceeded", "There are too many sessions.")
-        uri = f"{places.SESSIONS}/{next(self._numbers)}"
+        uri = f"{paths.SESSIONS}/{next(self._numbers)}"
         token = secrets.token_hex(16)
         self._tokens[token] = uri
         self.issued.append(token)
@@ -336,7 +336,7 @@ class Service:
 
     def _check_authorization(self, asked: Asked, path: str) -> Answer | None:
         configuration = self.configuration
-        is_login = path == places.SESSIONS and asked.method == "POST"
+        is_login = path == paths.SESSIONS and asked.method == "POST"
         if not configuration.username or path in _OPEN or is_login:
             return None
         if asked.headers.get("X-Auth-Token", "") in self._tokens:

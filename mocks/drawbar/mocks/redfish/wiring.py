@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import journal, slots
-from drawbar.mocks.redfish import devices, numbers, places
+from drawbar.mocks.redfish import devices, numbers, paths
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Wiring:
         self._journal = written
         # As the adapter names them.
         self._names = {
-            device.id: places.device_name(enclosure, device, configuration)
+            device.id: paths.device_name(enclosure, device, configuration)
             for enclosure in configuration.enclosures
             for device in enclosure.devices
         }

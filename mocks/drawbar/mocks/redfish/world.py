@@ -2,7 +2,7 @@
 
 import uuid
 
-from drawbar.mocks.redfish import devices, ends, memory, places
+from drawbar.mocks.redfish import devices, ends, memory, paths
 from drawbar.mocks.redfish.configuration import Configuration, Host
 from drawbar.mocks.redfish.tree import ROOT, Body, Tree, reference
 
@@ -11,7 +11,7 @@ def create(configuration: Configuration) -> Tree:
     """Return the tree of a service that was just installed."""
     tree = Tree()
     _services(tree, configuration)
-    tree.collection(places.SYSTEMS, "ComputerSystem", "Systems")
+    tree.collection(paths.SYSTEMS, "ComputerSystem", "Systems")
     tree.collection(f"{ROOT}/Chassis", "Chassis", "Chassis")
     if configuration.has_fabric:
         _fabric(tree, configuration)
@@ -22,17 +22,17 @@ def create(configuration: Configuration) -> Tree:
                 "@odata.type": "#CompositionService.v1_2_3.CompositionService",
                 "Id": "CompositionService",
                 "Name": "Composition Service",
-                "Status": dict(places.OK),
+                "Status": dict(paths.OK),
                 "ServiceEnabled": True,
-                "ResourceBlocks": reference(places.BLOCKS),
+                "ResourceBlocks": reference(paths.BLOCKS),
             }
             | (
-                {"ResourceZones": reference(places.RESOURCE_ZONES)}
+                {"ResourceZones": reference(paths.RESOURCE_ZONES)}
                 if configuration.is_divided and not configuration.has_fabric
                 else {}
             ),
         )
-        tree.collection(places.BLOCKS, "ResourceBlock", "Resource Blocks")
+        tree.collection(paths.BLOCKS, "ResourceBlock", "Resource Blocks")
     if configuration.constrained:
         _capabilities(tree)
     for host in configuration.hosts:
@@ -66,7 +66,7 @@ def _divide(tree: Tree, configuration: Configuration) -> None:
     if configuration.has_fabric:
         _switches(tree)
     else:
-        tree.collection(places.RESOURCE_ZONES, "Zone", "Resource Zones")
+        tree.collection(paths.RESOURCE_ZONES, "Zone", "Resource Zones")
     for enclosure in configuration.enclosures:
         own = [(name, kind) for name, kind in members if enclosure.id in configuration.enclosures_of(name)]
         if configuration.has_fabric:
@@ -76,12 +76,12 @@ def _divide(tree: Tree, configuration: Configuration) -> None:
 
 
 def _switches(tree: Tree) -> None:
-    tree.update(places.FABRIC, Switches=reference(places.SWITCHES))
-    tree.collection(places.SWITCHES, "Switch", "Switches")
+    tree.update(paths.FABRIC, Switches=reference(paths.SWITCHES))
+    tree.collection(paths.SWITCHES, "Switch", "Switches")
 
 
 def _switch(tree: Tree, name: str, members: list[tuple[str, str]]) -> None:
-    uri = f"{places.SWITCHES}/{name}"
+    uri = f"{paths.SWITCHES}/{name}"
     tree.put(
         uri,
         {
@@ -89,7 +89,7 @@ def _switch(tree: Tree, name: str, members: list[tuple[str, str]]) -> None:
             "Id": name,
             "Name": f"Switch of {name}",
             "SwitchType": "PCIe",
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "Ports": reference(f"{uri}/Ports"),
         },
     )
@@ -104,25 +104,25 @@ def _switch(tree: Tree, name: str, members: list[tuple[str, str]]) -> None:
                 "Name": f"Port to {end}",
                 "PortType": kind,
                 "LinkStatus": "LinkUp",
-                "Status": dict(places.OK),
-                "Links": {"AssociatedEndpoints": [reference(places.endpoint(end))]},
+                "Status": dict(paths.OK),
+                "Links": {"AssociatedEndpoints": [reference(paths.endpoint(end))]},
             },
         )
-        links = tree[places.endpoint(end)]["Links"]
+        links = tree[paths.endpoint(end)]["Links"]
         connected = {"ConnectedPorts": [*links.get("ConnectedPorts", ()), reference(port)]}
-        tree.update(places.endpoint(end), Links=links | connected)
+        tree.update(paths.endpoint(end), Links=links | connected)
 
 
 def _resource_zone(tree: Tree, name: str, members: list[str]) -> None:
     tree.put(
-        f"{places.RESOURCE_ZONES}/{name}",
+        f"{paths.RESOURCE_ZONES}/{name}",
         {
             "@odata.type": "#Zone.v1_6_3.Zone",
             "Id": name,
             "Name": f"Resource Zone {name}",
             "ZoneType": "ZoneOfResourceBlocks",
-            "Status": dict(places.OK),
-            "Links": {"ResourceBlocks": [reference(places.block(end)) for end in members]},
+            "Status": dict(paths.OK),
+            "Links": {"ResourceBlocks": [reference(paths.block(end)) for end in members]},
         },
     )
 
@@ -130,13 +130,13 @@ def _resource_zone(tree: Tree, name: str, members: list[str]) -> None:
 def _compute_block(tree: Tree, host: Host) -> None:
     """Add the resource block that a machine is, which stays in its system."""
     tree.put(
-        places.block(host.id),
+        paths.block(host.id),
         {
             "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
             "Id": host.id,
             "Name": f"Compute of {host.id}",
             "ResourceBlockType": ["Compute"],
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "CompositionStatus": {
                 "CompositionState": "Composed",
                 "Reserved": False,
@@ -144,7 +144,7 @@ def _compute_block(tree: Tree, host: Host) -> None:
                 "NumberOfCompositions": 1,
                 "SharingCapable": False,
             },
-            "Links": {"ComputerSystems": [reference(f"{places.SYSTEMS}/{host.id}")]},
+            "Links": {"ComputerSystems": [reference(f"{paths.SYSTEMS}/{host.id}")]},
         },
     )
 
@@ -159,7 +159,7 @@ def _capabilities(tree: Tree) -> None:
     drive = counted | {"@odata.type": "#Drive.v1_21_0.Drive"}
     memory = counted | {"@odata.type": "#Memory.v1_22_0.Memory"}
     tree.put(
-        places.CAPABILITIES,
+        paths.CAPABILITIES,
         {
             "@odata.type": "#ComputerSystem.v1_24_0.ComputerSystem",
             "Id": "ConstrainedCapabilities",
@@ -173,15 +173,15 @@ def _capabilities(tree: Tree) -> None:
         },
     )
     offered = {
-        "CapabilitiesObject": reference(places.CAPABILITIES),
+        "CapabilitiesObject": reference(paths.CAPABILITIES),
         "UseCase": "ComputerSystemConstrainedComposition",
-        "Links": {"TargetCollection": reference(places.SYSTEMS)},
+        "Links": {"TargetCollection": reference(paths.SYSTEMS)},
     }
     annotation = {
         "@odata.type": "#CollectionCapabilities.v1_4_1.CollectionCapabilities",
         "Capabilities": [offered],
     }
-    tree.update(places.SYSTEMS, **{"@Redfish.CollectionCapabilities": annotation})
+    tree.update(paths.SYSTEMS, **{"@Redfish.CollectionCapabilities": annotation})
 
 
 def _describe(configuration: Configuration) -> str:
@@ -223,11 +223,11 @@ def _services(tree: Tree, configuration: Configuration) -> None:
                 "FilterQuery": False,
                 "OnlyMemberQuery": False,
             },
-            "Systems": reference(places.SYSTEMS),
+            "Systems": reference(paths.SYSTEMS),
             "Chassis": reference(f"{ROOT}/Chassis"),
             "Tasks": reference(f"{ROOT}/TaskService"),
             **connects,
-            "Links": {"Sessions": reference(places.SESSIONS)} if has_sessions else {},
+            "Links": {"Sessions": reference(paths.SESSIONS)} if has_sessions else {},
         },
     )
     tree.put(
@@ -237,11 +237,11 @@ def _services(tree: Tree, configuration: Configuration) -> None:
             "Id": "TaskService",
             "Name": "Task Service",
             "ServiceEnabled": True,
-            "Status": dict(places.OK),
-            "Tasks": reference(places.TASKS),
+            "Status": dict(paths.OK),
+            "Tasks": reference(paths.TASKS),
         },
     )
-    tree.collection(places.TASKS, "Task", "Tasks")
+    tree.collection(paths.TASKS, "Task", "Tasks")
     if has_sessions:
         tree.put(
             f"{ROOT}/SessionService",
@@ -251,11 +251,11 @@ def _services(tree: Tree, configuration: Configuration) -> None:
                 "Name": "Session Service",
                 "ServiceEnabled": True,
                 "SessionTimeout": 1800,
-                "Status": dict(places.OK),
-                "Sessions": reference(places.SESSIONS),
+                "Status": dict(paths.OK),
+                "Sessions": reference(paths.SESSIONS),
             },
         )
-        tree.collection(places.SESSIONS, "Session", "Sessions")
+        tree.collection(paths.SESSIONS, "Session", "Sessions")
     if configuration.events:
         tree.put(
             f"{ROOT}/EventService",
@@ -264,37 +264,35 @@ def _services(tree: Tree, configuration: Configuration) -> None:
                 "Id": "EventService",
                 "Name": "Event Service",
                 "ServiceEnabled": True,
-                "Status": dict(places.OK),
-                "ServerSentEventUri": places.EVENTS,
+                "Status": dict(paths.OK),
+                "ServerSentEventUri": paths.EVENTS,
             },
         )
 
 
 def _fabric(tree: Tree, configuration: Configuration) -> None:
     uri, kind = (
-        (places.CONNECTIONS, "Connection")
-        if configuration.method == "connections"
-        else (places.ZONES, "Zone")
+        (paths.CONNECTIONS, "Connection") if configuration.method == "connections" else (paths.ZONES, "Zone")
     )
     tree.collection(f"{ROOT}/Fabrics", "Fabric", "Fabrics")
     tree.put(
-        places.FABRIC,
+        paths.FABRIC,
         {
             "@odata.type": "#Fabric.v1_3_2.Fabric",
             "Id": "PCIe",
             "Name": "PCIe fabric",
             "FabricType": "PCIe",
-            "Status": dict(places.OK),
-            "Endpoints": reference(places.ENDPOINTS),
+            "Status": dict(paths.OK),
+            "Endpoints": reference(paths.ENDPOINTS),
             f"{kind}s": reference(uri),
         },
     )
-    tree.collection(places.ENDPOINTS, "Endpoint", "Endpoints")
+    tree.collection(paths.ENDPOINTS, "Endpoint", "Endpoints")
     tree.collection(uri, kind, f"{kind}s")
 
 
 def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
-    uri = f"{places.SYSTEMS}/{host.id}"
+    uri = f"{paths.SYSTEMS}/{host.id}"
     body: Body = {
         "@odata.type": "#ComputerSystem.v1_24_0.ComputerSystem",
         "Id": host.id,
@@ -304,13 +302,13 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
         "SerialNumber": host.serial or host.id.upper(),
         "UUID": host.uuid or str(uuid.uuid5(uuid.NAMESPACE_URL, f"host:{host.id}")),
         "PowerState": "On",
-        "Status": dict(places.OK),
+        "Status": dict(paths.OK),
         "Links": {},
     }
     if configuration.method == "composition":
         body["SystemType"] = "Composed"
         body["Links"] = {
-            "ResourceBlocks": [reference(places.block(host.id))] if configuration.is_divided else []
+            "ResourceBlocks": [reference(paths.block(host.id))] if configuration.is_divided else []
         }
         if configuration.actions:
             body["Actions"] = {
@@ -329,9 +327,7 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
         }
         ends.put_endpoint(tree, host.id, f"Port of {host.id}", [entity])
         if configuration.method == "zones" and configuration.zones == "port":
-            tree.put(
-                f"{places.ZONES}/{host.id}", ends.zone(host.id, [places.endpoint(host.id)], configuration)
-            )
+            tree.put(f"{paths.ZONES}/{host.id}", ends.zone(host.id, [paths.endpoint(host.id)], configuration))
 
 
 def _port(tree: Tree, host: Host) -> None:
@@ -340,4 +336,4 @@ def _port(tree: Tree, host: Host) -> None:
     gcxlid = {"DurableName": f"{octets}:0000", "DurableNameFormat": "GCXLID"}
     ends.put_endpoint(tree, host.id, f"Port of {host.id}", [])
     links = {"Connections": [], "Connections@odata.count": 0}
-    tree.update(places.endpoint(host.id), Identifiers=[gcxlid], Links=links)
+    tree.update(paths.endpoint(host.id), Identifiers=[gcxlid], Links=links)

@@ -12,7 +12,7 @@ from drawbar.driver.controller import names, settings
 from drawbar.driver.kube import kinds
 from drawbar.driver.operation import address
 from drawbar.mocks import redfish
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
 
 USER, PASSWORD = "drawbar", "correct horse"
@@ -95,7 +95,7 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
         await cluster.allocate(place, pool="rack/e1")
         if accident == "the controller ends":
             await until(cluster.attachments, bool)
-            await waiting.eventually(lambda: service.tree.list_members(places.TASKS))
+            await waiting.eventually(lambda: service.tree.list_members(paths.TASKS))
             await cluster.stop()
             cluster.start(leader_election=False)
         await cluster.wait_until_attached(place)

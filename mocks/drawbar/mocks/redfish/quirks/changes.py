@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer
 from drawbar.mocks.redfish.quirks.quirk import ALL, Form, Forward, Quirk, Setting
 
@@ -11,7 +11,7 @@ from drawbar.mocks.redfish.quirks.quirk import ALL, Form, Forward, Quirk, Settin
 def _creates(asked: Asked) -> bool:
     """Return whether a request makes a resource, but no session."""
     is_action = "/Actions/" in asked.path
-    return asked.method == "POST" and not is_action and asked.resource != places.SESSIONS
+    return asked.method == "POST" and not is_action and asked.resource != paths.SESSIONS
 
 
 async def _create_without_location(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -42,7 +42,7 @@ async def _demand_type(asked: Asked, forward: Forward, _setting: Setting) -> Ans
 
 
 async def _take_top_endpoints(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
-    if asked.method != "PATCH" or not asked.resource.startswith(f"{places.ZONES}/"):
+    if asked.method != "PATCH" or not asked.resource.startswith(f"{paths.ZONES}/"):
         return await forward(asked)
     body: Any = asked.json()
     listed = body.get("Endpoints") if isinstance(body, dict) else None

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import LINK, Forward, Quirk, Setting, is_resource
 from drawbar.mocks.redfish.tree import ROOT, Body
 
 _SICK = ("/PCIeDevices/", "/Processors/", "/Drives/", "/Memory/", "/MemoryChunks/")
-_DEVICES = (places.ENDPOINTS, places.BLOCKS)
+_DEVICES = (paths.ENDPOINTS, paths.BLOCKS)
 
 
 def _is_sick(asked: Asked, setting: Setting) -> bool:

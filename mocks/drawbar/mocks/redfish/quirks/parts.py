@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from drawbar.mocks.redfish import ends, places
+from drawbar.mocks.redfish import ends, paths
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.exchange import Answer, Asked
 from drawbar.mocks.redfish.quirks.quirk import (
@@ -26,8 +26,8 @@ CPU = "#Processor.v1_20_0.Processor"
 
 def _put_block(tree: Tree, name: str, array: str, part: Mapping[str, Any], **properties: Any) -> None:
     """Add a resource block with one part, in no system."""
-    uri = places.block(name)
-    tree.put(f"{uri}/{array}/1", {"Id": "1", "Name": name, "Status": dict(places.OK), **part})
+    uri = paths.block(name)
+    tree.put(f"{uri}/{array}/1", {"Id": "1", "Name": name, "Status": dict(paths.OK), **part})
     tree.put(
         uri,
         {
@@ -35,7 +35,7 @@ def _put_block(tree: Tree, name: str, array: str, part: Mapping[str, Any], **pro
             "Id": name,
             "Name": name,
             "ResourceBlockType": [],
-            "Status": dict(places.OK),
+            "Status": dict(paths.OK),
             "CompositionStatus": {"CompositionState": "Unused", "Reserved": False},
             array: [reference(f"{uri}/{array}/1")],
             "Links": {"ComputerSystems": []},
@@ -48,10 +48,10 @@ def _add_cpu_blocks(tree: Tree, configuration: Configuration) -> None:
     """Give each system a block with its processor, and add one that is in no system."""
     cpu = {"@odata.type": CPU, "ProcessorType": "CPU", "Model": "Xeon", "SerialNumber": "CPU-1"}
     for host in configuration.hosts:
-        system = reference(f"{places.SYSTEMS}/{host.id}")
+        system = reference(f"{paths.SYSTEMS}/{host.id}")
         # Also where it has one without parts.
-        if places.block(host.id) in tree:
-            tree.remove(places.block(host.id))
+        if paths.block(host.id) in tree:
+            tree.remove(paths.block(host.id))
         composed = {"CompositionState": "Composed", "Reserved": False}
         _put_block(
             tree,
@@ -61,7 +61,7 @@ def _add_cpu_blocks(tree: Tree, configuration: Configuration) -> None:
             CompositionStatus=composed,
             Links={"ComputerSystems": [system]},
         )
-        tree.update(system[LINK], Links={"ResourceBlocks": [reference(places.block(host.id))]})
+        tree.update(system[LINK], Links={"ResourceBlocks": [reference(paths.block(host.id))]})
     _put_block(tree, "spare-cpu", "Processors", cpu)
 
 
@@ -76,7 +76,7 @@ def _add_sas_drive(tree: Tree, _configuration: Configuration) -> None:
 
 
 def _add_network_block(tree: Tree, _configuration: Configuration) -> None:
-    functions = {"Links": {"NetworkDeviceFunctions": [reference(f"{places.block('network')}/none")]}}
+    functions = {"Links": {"NetworkDeviceFunctions": [reference(f"{paths.block('network')}/none")]}}
     interface = {"MACAddress": "52:54:00:1c:96:5f", **functions}
     kind = {"@odata.type": "#EthernetInterface.v1_12_0.EthernetInterface"}
     _put_block(tree, "network", "EthernetInterfaces", {**kind, **interface}, ResourceBlockType=["Network"])
@@ -84,7 +84,7 @@ def _add_network_block(tree: Tree, _configuration: Configuration) -> None:
 
 def _add_storage_blocks(tree: Tree, _configuration: Configuration) -> None:
     for name, array in (("storage", "Storage"), ("simple-storage", "SimpleStorage")):
-        storage = f"{places.block(name)}/Storages/1"
+        storage = f"{paths.block(name)}/Storages/1"
         drive = {"Protocol": "NVMe", "MediaType": "SSD", "Model": "PM1733", "SerialNumber": f"SN-{name}"}
         tree.put(
             f"{storage}/Drives/1",
@@ -108,7 +108,7 @@ def _add_storage_blocks(tree: Tree, _configuration: Configuration) -> None:
             ResourceBlockType=["Storage"],
         )
         if array == "Storage":
-            tree.update(places.block(name), Storage=[reference(storage)])
+            tree.update(paths.block(name), Storage=[reference(storage)])
 
 
 def _add_fabrics(tree: Tree, _configuration: Configuration) -> None:
@@ -136,13 +136,13 @@ def _put_device(tree: Tree, name: str) -> None:
 def _add_twins(tree: Tree, _configuration: Configuration) -> None:
     for name in ("twin-1", "twin-2"):
         _put_device(tree, name)
-        tree.update(places.endpoint(name), Id="twin")
+        tree.update(paths.endpoint(name), Id="twin")
 
 
 def _share_zone(tree: Tree, configuration: Configuration) -> None:
     _put_device(tree, "shared")
-    members = [places.endpoint(name) for name in (*(host.id for host in configuration.hosts), "shared")]
-    tree.put(f"{places.ZONES}/shared", ends.zone("shared", members, configuration))
+    members = [paths.endpoint(name) for name in (*(host.id for host in configuration.hosts), "shared")]
+    tree.put(f"{paths.ZONES}/shared", ends.zone("shared", members, configuration))
 
 
 async def _show_placeholders(asked: Asked, forward: Forward, _setting: Setting) -> Answer:

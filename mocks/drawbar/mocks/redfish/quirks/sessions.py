@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting
 from drawbar.mocks.redfish.tree import ROOT
@@ -12,7 +12,7 @@ SESSION_REQUESTS = 40
 
 async def _ask_for_password(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if asked.resource.startswith(f"{ROOT}/SessionService"):
-        is_login = asked.method == "POST" and asked.resource == places.SESSIONS
+        is_login = asked.method == "POST" and asked.resource == paths.SESSIONS
         if is_login or "Authorization" not in asked.headers:
             return make_refusal(401, "Base.1.0.GeneralError", "Authorization required").with_header(
                 "WWW-Authenticate", 'Basic realm="Baremetal API"'
@@ -29,12 +29,12 @@ async def _ask_for_password(asked: Asked, forward: Forward, _setting: Setting) -
 
 async def _hide_location(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
-    is_login = asked.method == "POST" and asked.resource == places.SESSIONS
+    is_login = asked.method == "POST" and asked.resource == paths.SESSIONS
     return answer.with_header("Location", None) if is_login else answer
 
 
 async def _end_early(asked: Asked, forward: Forward, setting: Setting) -> Answer:
-    if asked.method == "POST" and asked.resource == places.SESSIONS:
+    if asked.method == "POST" and asked.resource == paths.SESSIONS:
         answer = await forward(asked)
         if token := answer.headers.get("X-Auth-Token"):
             setting.memory[token] = [SESSION_REQUESTS, answer.headers.get("Location")]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from drawbar.mocks.redfish import places
+from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.exchange import Answer, Asked, make_answer, make_refusal
 from drawbar.mocks.redfish.quirks.quirk import (
     LINK,
@@ -71,8 +71,8 @@ def _query(asked: Asked) -> str:
 
 
 async def _redirect_login(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
-    if asked.method == "POST" and asked.path == places.SESSIONS:
-        return make_answer(status=307, headers={"Location": f"{places.SESSIONS}/"})
+    if asked.method == "POST" and asked.path == paths.SESSIONS:
+        return make_answer(status=307, headers={"Location": f"{paths.SESSIONS}/"})
     return await forward(asked)
 
 
@@ -118,9 +118,9 @@ async def _hide_zones_link(asked: Asked, forward: Forward, setting: Setting) -> 
     body, name = answer.resource, _joins(setting)
     if body is None or not asked.is_read:
         return answer
-    if asked.resource == places.FABRIC:
+    if asked.resource == paths.FABRIC:
         return replace(answer, body={key: value for key, value in body.items() if key != name})
-    if asked.resource == f"{places.FABRIC}/{name}" and body.get("Members") == []:
+    if asked.resource == f"{paths.FABRIC}/{name}" and body.get("Members") == []:
         return make_refusal(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
     return answer
 
@@ -131,7 +131,7 @@ async def _mislead(asked: Asked, forward: Forward, setting: Setting) -> Answer:
         return make_answer("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
     answer = await forward(asked)
     body = answer.resource
-    if body is None or asked.resource != places.FABRIC:
+    if body is None or asked.resource != paths.FABRIC:
         return answer
     return replace(answer, body={**body, **{name: {LINK: f"{ROOT}/{name}"} for name in names}})
 
