@@ -58,9 +58,9 @@ async def test_the_doubles_serve_and_count_leaks_while_it_lasts_and_nothing_is_l
         }
         assert started == pids
         # What is left in a slot or in the CDI folder counts as leaked.
-        place = world.places.node("a")
-        await asyncio.to_thread(sysfs.SysfsTree.open(place.sysfs).attach, 1, DISK)
-        (place.cdi / "left.json").write_text("{}")
+        node = world.paths.node("a")
+        await asyncio.to_thread(sysfs.SysfsTree.open(node.sysfs).attach, 1, DISK)
+        (node.cdi / "left.json").write_text("{}")
         assert await world.leaks() == cluster.Leaks(fabric=0, attachments=0, cdi=1, sysfs=1)
     assert not any(runs(pid) for pid in pids.values())
     assert list(folder.iterdir()) == []
@@ -70,7 +70,7 @@ async def test_an_error_in_the_block_comes_out_as_it_is_and_keeps_the_logs(folde
     with pytest.raises(LookupError, match="mine"):
         async with cluster.Cluster.running(doubles()) as world:
             raise LookupError("mine")
-    assert [path.name for path in world.places.directory.iterdir()] == ["logs"]
+    assert [path.name for path in world.paths.directory.iterdir()] == ["logs"]
 
 
 async def test_a_double_that_dies_cancels_the_block_and_is_named(folder):

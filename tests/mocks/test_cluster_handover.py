@@ -56,7 +56,7 @@ async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
         await waiting.until(lambda: phase("first"), lambda value: value == "Running")
         used = await attachment()
         assert used["status"]["node"]["claimUID"] == used["spec"]["claim"]["uid"]
-        tree = sysfs.SysfsTree.open(world.places.node("node-1").sysfs)
+        tree = sysfs.SysfsTree.open(world.paths.node("node-1").sysfs)
         slot = int(used["status"]["node"]["slot"])
         assert tree.resets(slot) == 0
 
@@ -79,5 +79,5 @@ async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
         assert taken["metadata"]["uid"] == idle["metadata"]["uid"]
         assert taken["status"]["node"]["claimUID"] == taken["spec"]["claim"]["uid"]
         assert tree.resets(slot) == 1
-        journal = [json.loads(line) for line in world.places.journal.read_text().splitlines()]
+        journal = [json.loads(line) for line in world.paths.journal.read_text().splitlines()]
         assert [line["kind"] for line in journal if line["event"] == "started"] == ["attach"]

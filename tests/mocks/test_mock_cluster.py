@@ -57,9 +57,9 @@ async def end_process(process, number):
 
 def look_at_files(reported):
     assert all(Path(file).stat().st_mode & 0o777 == 0o600 for file in reported["kubeconfigs"].values())
-    for place in reported["nodes"].values():
-        assert Path(place["registry"]).is_dir()
-        assert Path(place["sysfs"], "bus/pci/devices").is_dir()
+    for node in reported["nodes"].values():
+        assert Path(node["registry"]).is_dir()
+        assert Path(node["sysfs"], "bus/pci/devices").is_dir()
     assert Path(reported["fabric"]["endpoint"].removeprefix("unix:")).is_socket()
 
 

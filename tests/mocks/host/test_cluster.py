@@ -70,11 +70,11 @@ async def label(api, node):
 async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_be_pulled_out(folder):
     settings = cluster.Settings(nodes=("node-1", "node-2"), daemons=False, poll_seconds=0.2)
     async with cluster.Cluster.running(settings) as world, contextlib.AsyncExitStack() as stack:
-        places, home, api = world.places, world.places.directory, world.api
-        node = places.node("node-1")
+        paths, home, api = world.paths, world.paths.directory, world.api
+        node = paths.node("node-1")
         tree, socket = home / "h" / "sys", home / "h" / "uevents"
         tree.parent.mkdir()
-        controller, daemon = places.account("drawbar-controller"), places.account("drawbar-node-node-1")
+        controller, daemon = paths.account("drawbar-controller"), paths.account("drawbar-node-node-1")
         fabric = (
             *("fabric", "--listen", f"unix:{home}/f.sock", "--control", f"unix:{home}/c.sock"),
             *("--devices", "nvme=2", "--nodes", f"{LABEL}=true", "--ports", 2, "--state", home / "s"),

@@ -26,7 +26,7 @@ from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import attachments, controlloop, sysfs
 from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.apiserver import profiles
-from drawbar.mocks.cluster import children, deployment, errors, fabricdoubles, places, settings
+from drawbar.mocks.cluster import children, deployment, errors, fabricdoubles, paths, settings
 from drawbar.mocks.kube import client, connections, kinds, meta, mirror
 from drawbar.mocks.kubelet import settings as kubelet_settings
 from drawbar.mocks.scheduler import objects
@@ -88,15 +88,15 @@ class Cluster:
 
     Attributes:
         api: a client with all rights.
-        places: the paths of its files.
+        paths: the paths of its files.
         keep_logs: keep the logs after the end; set it if the block failed.
     """
 
     def __init__(
-        self, options: settings.Settings, where: places.Places, report: Callable[[Happening], None]
+        self, options: settings.Settings, where: paths.ClusterPaths, report: Callable[[Happening], None]
     ) -> None:
         self.api: client.Client
-        self.places = where
+        self.paths = where
         self.keep_logs = False
         self._options = options
         self._double = fabricdoubles.DOUBLES[options.double]
@@ -116,7 +116,7 @@ class Cluster:
             mock_errors.UsageError: the settings make no sense.
         """
         settings.validate(options)
-        cluster = cls(options, places.create(options.nodes), report)
+        cluster = cls(options, paths.create(options.nodes), report)
         failure: Exception | None = None
         try:
             async with cluster._started():
@@ -160,7 +160,7 @@ class Cluster:
     async def leaks(self) -> Leaks:
         """Count the leaks and return them. The count of attached devices comes from the fabric itself."""
         left = await self.api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
-        nodes = [self.places.node(name) for name in self._options.nodes]
+        nodes = [self.paths.node(name) for name in self._options.nodes]
         return Leaks(
             fabric=await self._count_attached_devices(),
             attachments=len(left.items),
@@ -182,7 +182,7 @@ class Cluster:
 
     async def _clean_up(self, *, keep_logs: bool) -> None:
         await self._children.stop()
-        await asyncio.to_thread(_remove, self.places, keep_logs)
+        await asyncio.to_thread(_remove, self.paths, keep_logs)
 
     @contextlib.asynccontextmanager
     async def _started(self) -> AsyncIterator[None]:
@@ -198,21 +198,21 @@ class Cluster:
                 async with asyncio.timeout(self._options.start_seconds):
                     await self._start_doubles(start, stack)
                     for name in self._options.nodes:
-                        tree = sysfs.SysfsTree.open(self.places.node(name).sysfs)
+                        tree = sysfs.SysfsTree.open(self.paths.node(name).sysfs)
                         await stack.enter_async_context(tree.reacting())
                     if self._options.daemons:
                         await self._start_daemons(start)
             except TimeoutError as error:
                 raise errors.ClusterError(
                     f"the cluster did not start in {self._options.start_seconds:g} s, it was still {self._doing} "
-                    f"(logs: {self.places.logs})"
+                    f"(logs: {self.paths.logs})"
                 ) from error
             yield
             for life in lives:
                 life.cancel()
 
     async def _start_doubles(self, start: Callable[..., None], stack: contextlib.AsyncExitStack) -> None:
-        where, options = self.places, self._options
+        where, options = self.paths, self._options
         self._do("starting the API server and the fabric")
         accounts = [CONTROLLER_ACCOUNT, *(f"{NODE_ACCOUNT}:{name}" for name in options.nodes)]
         accounts += options.service_accounts
@@ -269,29 +269,29 @@ class Cluster:
     def _build(self) -> None:
         """Make the mocked trees and the fabric's configuration, which names them. Blocking."""
         for name in self._options.nodes:
-            node = self.places.node(name)
+            node = self.paths.node(name)
             sysfs.SysfsTree.create(node.sysfs, slots=self._options.slots, uevent_socket=node.uevents)
-        described = self._double.configuration(self._options, self.places)
-        self.places.fabric_configuration.write_bytes(msgspec.json.encode(described))
+        described = self._double.configuration(self._options, self.paths)
+        self.paths.fabric_configuration.write_bytes(msgspec.json.encode(described))
 
     async def _start_daemons(self, start: Callable[..., None]) -> None:
         self._do(f"starting the controller and {len(self._options.nodes)} node daemons")
         start(
             "controller",
-            *(children.DAEMONS, "controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
+            *(children.DAEMONS, "controller", "--kubeconfig", str(self.paths.account("drawbar-controller"))),
             # The same after a restart, so that the controller need not wait for the lease to expire.
             *("--identity", "controller"),
             # Doubles of fabric managers listen on this machine.
             *("--fabric-networks", "127.0.0.0/8,::1/128"),
-            *("--http-address", self.places.controller_pages),
+            *("--http-address", self.paths.controller_pages),
             double=False,
         )
         for name in self._options.nodes:
-            node = self.places.node(name)
+            node = self.paths.node(name)
             start(
                 name,
                 *(children.DAEMONS, "node", "--node-name", name),
-                *("--kubeconfig", str(self.places.account(f"drawbar-node-{name}"))),
+                *("--kubeconfig", str(self.paths.account(f"drawbar-node-{name}"))),
                 *("--kubelet-dir", str(node.kubelet), "--cdi-dir", str(node.cdi)),
                 *("--sysfs", str(node.sysfs), "--uevents", f"unix:{node.uevents}"),
                 double=False,
@@ -302,7 +302,7 @@ class Cluster:
         await self._wait_until_connected(published=not classic)
         for name in self._options.nodes:
             self._do(f"waiting for the daemon of {name} to serve its kubelet")
-            await _exists(self.places.node(name).registration)
+            await _exists(self.paths.node(name).registration)
 
     async def _wait_until_connected(self, *, published: bool) -> None:
         """Return once the Fabric is Connected with all its devices; the caller sets the deadline.
@@ -373,7 +373,7 @@ async def _exists(path: Path) -> None:
         await asyncio.sleep(SOCKET_LOOK_SECONDS)
 
 
-def _remove(where: places.Places, keep_logs: bool) -> None:
+def _remove(where: paths.ClusterPaths, keep_logs: bool) -> None:
     if not keep_logs:
         shutil.rmtree(where.directory)
         return

@@ -17,7 +17,7 @@ from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import attachments, errors
 from drawbar.mocks.apiserver import profiles
-from drawbar.mocks.cluster import cluster, places, settings
+from drawbar.mocks.cluster import cluster, paths, settings
 from drawbar.mocks.cluster import errors as cluster_errors
 from drawbar.mocks.fabric import configuration, pool
 
@@ -97,7 +97,7 @@ async def serve(args: argparse.Namespace) -> int:
     options = _settings(args)
     _cancel_on_signals()
     async with cluster.Cluster.running(options) as running:
-        with _copied(running.places, args.kubeconfig_dir):
+        with _copied(running.paths, args.kubeconfig_dir):
             print(json.dumps(_description(running, options, args.kubeconfig_dir)), flush=True)  # noqa: T201 - the ready line
             await asyncio.get_running_loop().create_future()
     return 0
@@ -136,7 +136,7 @@ def _cancel_on_signals() -> None:
 
 
 @contextlib.contextmanager
-def _copied(where: places.Places, folder: Path | None) -> Iterator[None]:
+def _copied(where: paths.ClusterPaths, folder: Path | None) -> Iterator[None]:
     """Copy the kubeconfigs into the user's folder until the block ends."""
     if folder is None:
         yield
@@ -163,7 +163,7 @@ def _copied(where: places.Places, folder: Path | None) -> Iterator[None]:
 
 
 def _description(running: cluster.Cluster, options: settings.Settings, folder: Path | None) -> dict[str, Any]:
-    where = running.places
+    where = running.paths
     home = where.kubeconfigs if folder is None else folder.absolute()
     return {
         "ready": True,
@@ -189,7 +189,7 @@ def _description(running: cluster.Cluster, options: settings.Settings, folder: P
     }
 
 
-def _node(node: places.NodePlace) -> dict[str, str]:
+def _node(node: paths.NodePaths) -> dict[str, str]:
     return {
         "kubelet": str(node.kubelet),
         "registry": str(node.registration.parent),

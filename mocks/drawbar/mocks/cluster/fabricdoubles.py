@@ -9,7 +9,7 @@ import msgspec
 
 from drawbar.fabric import contract
 from drawbar.mocks.cluster import children
-from drawbar.mocks.cluster.places import Places
+from drawbar.mocks.cluster.paths import ClusterPaths
 from drawbar.mocks.cluster.settings import Settings
 from drawbar.mocks.fabric import configuration as simulated
 from drawbar.mocks.redfish import configuration as redfish
@@ -29,15 +29,15 @@ class FabricDouble:
     """
 
     adapter: str
-    configuration: Callable[[Settings, Places], msgspec.Struct]
-    command: Callable[[Places], tuple[str, ...]]
+    configuration: Callable[[Settings, ClusterPaths], msgspec.Struct]
+    command: Callable[[ClusterPaths], tuple[str, ...]]
     parameters: Callable[[Settings], dict[str, str]] = lambda _: {}
 
 
-def _make_simulated_configuration(settings: Settings, places: Places) -> simulated.Configuration:
+def _make_simulated_configuration(settings: Settings, paths: ClusterPaths) -> simulated.Configuration:
     hosts = tuple(
         simulated.HostSpec(
-            id=f"host-{number}", name=name, ports=settings.slots, sysfs=str(places.node(name).sysfs)
+            id=f"host-{number}", name=name, ports=settings.slots, sysfs=str(paths.node(name).sysfs)
         )
         for number, name in enumerate(settings.nodes, 1)
     )
@@ -50,27 +50,27 @@ def _make_simulated_configuration(settings: Settings, places: Places) -> simulat
     )
 
 
-def _simulated_command(places: Places) -> tuple[str, ...]:
+def _simulated_command(paths: ClusterPaths) -> tuple[str, ...]:
     return (
         *(
             children.DOUBLES,
             "fabric",
             "--config",
-            str(places.fabric_configuration),
+            str(paths.fabric_configuration),
             "--listen",
-            places.endpoint,
+            paths.endpoint,
         ),
-        *("--journal", str(places.journal), "--state", str(places.fabric_state)),
-        *("--control", f"unix:{places.fabric_control}"),
+        *("--journal", str(paths.journal), "--state", str(paths.fabric_state)),
+        *("--control", f"unix:{paths.fabric_control}"),
     )
 
 
 def _redfish(
     method: Literal["zones", "composition", "connections"],
-) -> Callable[[Settings, Places], redfish.Configuration]:
-    def describe(settings: Settings, places: Places) -> redfish.Configuration:
+) -> Callable[[Settings, ClusterPaths], redfish.Configuration]:
+    def describe(settings: Settings, paths: ClusterPaths) -> redfish.Configuration:
         return redfish.Configuration(
-            hosts=tuple(redfish.Host(id=name, sysfs=str(places.node(name).sysfs)) for name in settings.nodes),
+            hosts=tuple(redfish.Host(id=name, sysfs=str(paths.node(name).sysfs)) for name in settings.nodes),
             enclosures=tuple(
                 redfish.Enclosure(
                     id=enclosure.id,
@@ -103,10 +103,10 @@ def _redfish_device(device: contract.Device) -> redfish.Device:
     return msgspec.convert(described, redfish.Device)
 
 
-def _redfish_command(places: Places) -> tuple[str, ...]:
+def _redfish_command(paths: ClusterPaths) -> tuple[str, ...]:
     return (
-        *(children.DOUBLES, "redfish", "--config", str(places.fabric_configuration)),
-        *("--journal", str(places.journal)),
+        *(children.DOUBLES, "redfish", "--config", str(paths.fabric_configuration)),
+        *("--journal", str(paths.journal)),
     )
 
 

@@ -88,15 +88,15 @@ class World:
     """A running cluster of doubles; see `stages.World`."""
 
     def __init__(self, running: cluster.Cluster) -> None:
-        places = running.places
+        paths = running.paths
         self.api = running.api
-        self.journal = places.journal
+        self.journal = paths.journal
         self.where = stages.Whereabouts(
-            kubeconfig=places.admin,
-            directory=places.directory,
-            logs=places.logs,
-            notes=(f"CDI files: {places.directory}/node-*/cdi/*.json",),
-            fabric_control=places.fabric_control if places.fabric_control.exists() else None,
+            kubeconfig=paths.admin,
+            directory=paths.directory,
+            logs=paths.logs,
+            notes=(f"CDI files: {paths.directory}/node-*/cdi/*.json",),
+            fabric_control=paths.fabric_control if paths.fabric_control.exists() else None,
         )
         self._cluster = running
 

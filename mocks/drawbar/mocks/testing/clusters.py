@@ -76,13 +76,13 @@ def parse_ready_line(ready: Mapping[str, Any]) -> RunningCluster:
         nodes={
             name: RunningNode(
                 name=name,
-                registry=Path(places["registry"]),
-                plugins=Path(places["plugins"]),
-                cdi=Path(places["cdi"]),
-                sysfs=Path(places["sysfs"]),
-                uevents=places["uevents"],
+                registry=Path(paths["registry"]),
+                plugins=Path(paths["plugins"]),
+                cdi=Path(paths["cdi"]),
+                sysfs=Path(paths["sysfs"]),
+                uevents=paths["uevents"],
             )
-            for name, places in ready["nodes"].items()
+            for name, paths in ready["nodes"].items()
         },
         logs=Path(ready["logs"]),
         ready=ready,

@@ -13,7 +13,7 @@ SOCKET_PATH_BYTES = 107
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodePlace:
+class NodePaths:
     """The paths of one node.
 
     Attributes:
@@ -45,7 +45,7 @@ class NodePlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ClusterPaths:
     """The paths of a cluster."""
 
     directory: Path
@@ -99,13 +99,13 @@ class Places:
         """Return the path of an account's kubeconfig."""
         return self.kubeconfigs / f"{name}.kubeconfig"
 
-    def node(self, name: str) -> NodePlace:
+    def node(self, name: str) -> NodePaths:
         """Return the paths of a node."""
         home = self.directory / name
-        return NodePlace(name=name, kubelet=home, sysfs=home / "sys", uevents=home / "uevents")
+        return NodePaths(name=name, kubelet=home, sysfs=home / "sys", uevents=home / "uevents")
 
 
-def create(nodes: tuple[str, ...]) -> Places:
+def create(nodes: tuple[str, ...]) -> ClusterPaths:
     """Make the directory in the system's folder for temporary files; return its paths.
 
     Raises:
@@ -117,14 +117,14 @@ def create(nodes: tuple[str, ...]) -> Places:
         raise errors.UsageError(
             f"no directory can be made in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to another folder"
         ) from error
-    places = Places(directory=directory)
-    longest = max(places.node(name).longest_bytes for name in nodes)
+    paths = ClusterPaths(directory=directory)
+    longest = max(paths.node(name).longest_bytes for name in nodes)
     if longest > SOCKET_PATH_BYTES:
         directory.rmdir()
         raise errors.UsageError(
             f"sockets in {directory} would have paths of {longest} bytes, {SOCKET_PATH_BYTES} are possible: "
             f"set TMPDIR to a folder with a shorter path"
         )
-    for folder in (places.logs, *(places.node(name).kubelet for name in nodes)):
+    for folder in (paths.logs, *(paths.node(name).kubelet for name in nodes)):
         folder.mkdir()
-    return places
+    return paths
