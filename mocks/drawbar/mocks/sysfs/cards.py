@@ -16,7 +16,7 @@ from drawbar.mocks.sysfs import aer, bridges, config_space, cxl, dfl, functions,
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
-from drawbar.mocks.sysfs.places import Place
+from drawbar.mocks.sysfs.slots import Slot
 from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Step, Write
 
 GUEST_DRIVER = "vfio-pci"
@@ -30,7 +30,7 @@ class Seat:
     """The position of a card, and its number in the kernel.
 
     Attributes:
-        place: the slot.
+        slot: its slot.
         bus: the card's bus.
         instance: its number among the devices of its class (nvme<N>, mem<N>, ...).
         endpoint: the number of its CXL port, if it has one.
@@ -38,7 +38,7 @@ class Seat:
         switch: true if the card's functions are behind a switch of its own.
     """
 
-    place: Place
+    slot: Slot
     bus: int
     instance: int
     endpoint: int
@@ -63,21 +63,21 @@ class Seat:
             function: the function's number.
             ari: true if all eight bits of the address are the function's number.
         """
-        parent, bus = self.place.port, self.bus
+        parent, bus = self.slot.port, self.bus
         if self.switch:
             parent, bus = self.downstream_port(unit), self.bus + BUSES_OF_SWITCH + unit
-        device = self.place.make_address(bus)
+        device = self.slot.make_address(bus)
         number = f"{device[:-2]}{function >> 3:02x}.{function & 7}" if ari else f"{device}.{function}"
         return f"{parent}/{number}"
 
     @property
     def upstream_port(self) -> str:
         """Return the directory of the upstream port of the card's switch."""
-        return f"{self.place.port}/{self.place.make_address(self.bus)}.0"
+        return f"{self.slot.port}/{self.slot.make_address(self.bus)}.0"
 
     def downstream_port(self, unit: int) -> str:
         """Return the directory of a downstream port of the card's switch."""
-        return f"{self.upstream_port}/{self.place.make_address(self.bus + 1)[:-2]}{unit:02x}.0"
+        return f"{self.upstream_port}/{self.slot.make_address(self.bus + 1)[:-2]}{unit:02x}.0"
 
 
 BUSES_OF_SWITCH = 2
@@ -116,7 +116,7 @@ def _switch(seat: Seat, device: MockDevice) -> Iterator[Step]:
     if not device.switch:
         return
     first, last = seat.bus, seat.bus + device.buses - 1
-    link, locality = (device.link_speed_gts, device.link_width), seat.place.locality
+    link, locality = (device.link_speed_gts, device.link_width), seat.slot.locality
     ports = [
         bridges.port(
             seat.upstream_port,
@@ -151,7 +151,7 @@ def _further(seat: Seat, device: MockDevice) -> Iterator[Step]:
         unit, number = (unit + 1, 0) if device.switch and not further.beside else (unit, number + 1)
         path = seat.path_of(unit, number, ari=device.ari)
         own = dataclasses.replace(
-            seat, instance=_FURTHER_APART * seat.place.number + index, endpoint=seat.endpoint
+            seat, instance=_FURTHER_APART * seat.slot.number + index, endpoint=seat.endpoint
         )
         each = _function(own, dataclasses.replace(further, ari=device.ari), path)
         yield Add(kobject=each)
@@ -162,15 +162,15 @@ _FURTHER_APART = 20
 """The distance between two slots' instance numbers for further functions, for the names of their devices."""
 
 
-def running_link(place: Place, device: MockDevice) -> tuple[str, str]:
+def running_link(slot: Slot, device: MockDevice) -> tuple[str, str]:
     """Return the current speed and width of the link between a card and its port, as in the files."""
-    speed, width = fastest_link(place, device)
+    speed, width = fastest_link(slot, device)
     return functions.speed_text(speed), str(width)
 
 
-def fastest_link(place: Place, device: MockDevice) -> tuple[float, int]:
+def fastest_link(slot: Slot, device: MockDevice) -> tuple[float, int]:
     """Return the maximum of the link between a card and its port: GT/s and lanes."""
-    return min(device.link_speed_gts, place.speed_gts), min(device.link_width, place.width)
+    return min(device.link_speed_gts, slot.speed_gts), min(device.link_width, slot.width)
 
 
 def function(seat: Seat, device: MockDevice) -> Kobject:
@@ -180,7 +180,7 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
 
 def _function(seat: Seat, device: MockDevice, path: str) -> Kobject:
     ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
-    lines = functions.place_bars(device.bars, seat.place.bus)
+    lines = functions.place_bars(device.bars, seat.slot.bus)
     config = config_space.endpoint(
         vendor=ids.vendor,
         device=ids.device,
@@ -198,9 +198,9 @@ def _function(seat: Seat, device: MockDevice, path: str) -> Kobject:
         subsystem_path="bus/pci",
         uevent=functions.uevent(ids, path.rpartition("/")[2]),
         files={
-            **functions.files(ids, config=config, locality=seat.place.locality),
+            **functions.files(ids, config=config, locality=seat.slot.locality),
             **functions.link_files(
-                current=running_link(seat.place, device),
+                current=running_link(seat.slot, device),
                 fastest_gts=device.link_speed_gts,
                 widest=device.link_width,
             ),
@@ -285,7 +285,7 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
             "cntlid": readable("0"),
             "cntrltype": readable("io"),
             **dict.fromkeys(identity, readable("(efault)")),
-            "numa_node": readable(str(seat.place.locality.node)),
+            "numa_node": readable(str(seat.slot.locality.node)),
             "queue_count": readable("2"),
             "rescan_controller": trigger(),
             "reset_controller": trigger(),
@@ -344,7 +344,7 @@ def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[S
             "dev": readable(f"247:{instance}"),
             "firmware_version": readable("BWFW VERSION 00"),
             "label_storage_size": readable(str(nvdimm.LABEL_BYTES if device.persistent else 0)),
-            "numa_node": readable(str(seat.place.locality.node)),
+            "numa_node": readable(str(seat.slot.locality.node)),
             "payload_max": readable("2048"),
             "pmem/size": readable(f"{device.memory_bytes if device.persistent else 0:#x}"),
             "ram/size": readable(f"{0 if device.persistent else device.memory_bytes:#x}"),
@@ -353,7 +353,7 @@ def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[S
         driver="cxl_mem",
     )
     endpoint = cxl.device(
-        f"{seat.place.cxl_port}/endpoint{port}",
+        f"{seat.slot.cxl_port}/endpoint{port}",
         "cxl_port",
         kind=3,
         links={"uport": memdev.path},
@@ -371,7 +371,7 @@ def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[S
 
 def endpoint_decoder(seat: Seat) -> str:
     """Return the directory of a memory card's decoder."""
-    return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
+    return f"{seat.slot.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
 
 
 def information(address: str, device: MockDevice, seat: Seat) -> Beside | None:

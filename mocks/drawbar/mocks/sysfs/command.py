@@ -90,5 +90,5 @@ def _write(args: argparse.Namespace) -> None:
             f"there is no recording {snapshot}: name a file, or choose {', '.join(nodes.NODES)}"
         )
     if args.root.exists() and (not args.root.is_dir() or any(args.root.iterdir())):
-        raise errors.ImpossibleWorld(f"{args.root} exists already: choose an empty place")
+        raise errors.ImpossibleWorld(f"{args.root} exists already: choose an empty directory")
     recording.load_recording(snapshot, args.root)

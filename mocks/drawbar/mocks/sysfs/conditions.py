@@ -15,10 +15,10 @@ from drawbar.mocks.sysfs.kobjects import readable
 def set_link(root: Path, seat: cards.Seat, speed_gts: float, width: int) -> None:
     """Set the current speed and width of the link, at both ends and in the slot."""
     speed = readable(functions.speed_text(speed_gts))
-    for end in (seat.place.port, seat.path):
+    for end in (seat.slot.port, seat.path):
         kobjects.write(root / end / "current_link_speed", speed)
         kobjects.write(root / end / "current_link_width", readable(str(width)))
-    kobjects.write(root / "bus/pci/slots" / str(seat.place.number) / "cur_bus_speed", speed)
+    kobjects.write(root / "bus/pci/slots" / str(seat.slot.number) / "cur_bus_speed", speed)
 
 
 def add_errors(
@@ -29,9 +29,9 @@ def add_errors(
     Raises:
         ImpossibleWorld: there are no errors of these names.
     """
-    reporter = root / (seat.place.port if at_port else seat.path) / severity.file
+    reporter = root / (seat.slot.port if at_port else seat.path) / severity.file
     kobjects.write(reporter, aer.add_errors(severity, reporter.read_text(), counts))
-    total = root / seat.place.root_port / severity.root_port_file
+    total = root / seat.slot.root_port / severity.root_port_file
     kobjects.write(total, readable(str(int(total.read_text()) + sum(counts.values()))))
 
 
@@ -43,7 +43,7 @@ def stack_interface(change: Hotplug, inserted: states.InsertedCard, seat: cards.
     """
     below = cards.interface(cards.function(seat, inserted.card), seat.instance)
     if not (change.root / below.path).is_dir():
-        raise errors.ImpossibleWorld(f"the card in slot {seat.place.number} has no network interface")
+        raise errors.ImpossibleWorld(f"the card in slot {seat.slot.number} has no network interface")
     index = str(900 + len(list((change.root / "class/net").iterdir())))
     above = kobjects.Kobject(
         path=f"devices/virtual/net/{name}",
@@ -66,4 +66,4 @@ def lose(root: Path, seat: cards.Seat) -> None:
     config = root / seat.path / "config"
     if config.exists():
         kobjects.write(config, kobjects.Attribute(content=b"\xff" * config_space.SPACE_BYTES, mode=0o644))
-    kobjects.write(root / "bus/pci/slots" / str(seat.place.number) / "adapter", readable("0"))
+    kobjects.write(root / "bus/pci/slots" / str(seat.slot.number) / "adapter", readable("0"))

@@ -5,8 +5,9 @@ import re
 from collections.abc import Sequence
 
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks.sysfs import cards, errors, layouts, places, regions, sriov, states
+from drawbar.mocks.sysfs import cards, errors, layouts, regions, sriov, states
 from drawbar.mocks.sysfs.device import MockDevice
+from drawbar.mocks.sysfs.slots import Slot
 from drawbar.mocks.sysfs.steps import Step
 
 MOST_SLOTS = layouts.MOST_SLOTS
@@ -26,18 +27,18 @@ class Host:
         """Return its layout."""
         return layouts.find_layout(self._state.layout, self._state.slots)
 
-    def place(self, slot: int) -> places.Place:
-        """Return a slot.
+    def find_slot(self, number: int) -> Slot:
+        """Return a slot by its number.
 
         Raises:
             ImpossibleWorld: there is no slot of the number.
         """
-        place = self.layout.places.get(slot)
-        if place is None:
+        slot = self.layout.slots.get(number)
+        if slot is None:
             raise errors.ImpossibleWorld(
-                f"the mocked host {self._name} has slots 1 to {self._state.slots}, no slot {slot}"
+                f"the mocked host {self._name} has slots 1 to {self._state.slots}, no slot {number}"
             )
-        return place
+        return slot
 
     def inserted_card(self, slot: int) -> states.InsertedCard:
         """Return the card in a slot.
@@ -45,7 +46,7 @@ class Host:
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
         """
-        self.place(slot)
+        self.find_slot(slot)
         inserted = self._state.inserted_cards.get(slot)
         if inserted is None:
             raise errors.ImpossibleWorld(
@@ -69,11 +70,11 @@ class Host:
 
     def address(self, slot: int) -> str:
         """Return the PCI address of the card in a slot, or that of the next card if the slot is empty."""
-        place = self.place(slot)
+        found = self.find_slot(slot)
         inserted = self._state.inserted_cards.get(slot)
-        bus = place.bus if inserted is None or inserted.bus is None else inserted.bus
+        bus = found.bus if inserted is None or inserted.bus is None else inserted.bus
         behind = inserted is not None and inserted.device.switch
-        return f"{place.make_address(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
+        return f"{found.make_address(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
 
     def free_bus(self, slot: int, address: str | None) -> int | None:
         """Return the bus in an address, or None without an address; then the slot's own bus is used.
@@ -81,7 +82,7 @@ class Host:
         Raises:
             ImpossibleWorld: the slot is missing or occupied, or the address is impossible or taken.
         """
-        place = self.place(slot)
+        found = self.find_slot(slot)
         if slot in self._state.inserted_cards:
             raise errors.ImpossibleWorld(
                 f"slot {slot} of the mocked host {self._name} is occupied: detach it first"
@@ -89,19 +90,19 @@ class Host:
         if address is None:
             return None
         match = _ADDRESS.fullmatch(address)
-        if match is None or int(match[1], 16) != place.domain:
+        if match is None or int(match[1], 16) != found.domain:
             raise errors.ImpossibleWorld(
-                f"a card in a slot cannot have the address {address}: give {place.domain:04x}:<bus>:00.0"
+                f"a card in a slot cannot have the address {address}: give {found.domain:04x}:<bus>:00.0"
             )
         bus = int(match[2], 16)
         taken = {other.bus for other in self._state.inserted_cards.values() if other.bus is not None}
-        if bus in self.layout.buses(beside=place) | taken:
+        if bus in self.layout.buses(beside=found) | taken:
             raise errors.ImpossibleWorld(f"bus {bus:02x} of {address} is another's: choose one that is free")
         return bus
 
     def check_room(self, slot: int, device: MockDevice) -> None:
         """Raise ImpossibleWorld unless the slot's port has enough buses for the card."""
-        room = self.place(slot).room
+        room = self.find_slot(slot).room
         if device.buses > room:
             raise errors.ImpossibleWorld(
                 f"a card with {device.buses} buses does not fit behind slot {slot}, which has {room}: choose another slot"
@@ -109,10 +110,10 @@ class Host:
 
     def seat(self, slot: int) -> cards.Seat:
         """Return the seat of the card in a slot."""
-        place, inserted = self.place(slot), self.inserted_card(slot)
+        found, inserted = self.find_slot(slot), self.inserted_card(slot)
         return cards.Seat(
-            place=place,
-            bus=place.bus if inserted.bus is None else inserted.bus,
+            slot=found,
+            bus=found.bus if inserted.bus is None else inserted.bus,
             instance=inserted.instance,
             iommu=self._state.iommu,
             switch=inserted.device.switch,

@@ -17,7 +17,7 @@ class Hotplug:
         self.state = state
         # A listener that times out gets no more events of this change; the others do.
         socket_path = state.uevent_socket
-        self._listeners = wire.places(Path(socket_path)) if socket_path is not None else ()
+        self._listeners = wire.list_listener_paths(Path(socket_path)) if socket_path is not None else ()
         # Directories are built and removed here; it must be on the tree's file system for renames.
         self._staging = root.with_name(f".{root.name}.staging")
 
@@ -42,8 +42,8 @@ class Hotplug:
                     bound = (self.root / kobject.path / "driver").is_symlink()
                     extra = dict([variable] if variable else [])
                     self._send("change", kobject, {**extra, **kobject.variables(bound=bound)})
-                case Join(place=place, target=target):
-                    kobjects.link(self.root, place, target)
+                case Join(path=path, target=target):
+                    kobjects.link(self.root, path, target)
                 case Write(folder=folder, files=files):
                     self._write(folder, files)
                 case Beside(files=contents):
@@ -67,8 +67,8 @@ class Hotplug:
             match step:
                 case Add(kobject=kobject):
                     self._remove(kobject)
-                case Join(place=place):
-                    (self.root / place).unlink(missing_ok=True)
+                case Join(path=path):
+                    (self.root / path).unlink(missing_ok=True)
                 case Write(folder=folder, undone=undone):
                     self._write(folder, undone)
                 case Beside(files=contents, stays=stays):
@@ -117,7 +117,7 @@ class Hotplug:
         devpath = "/" + kobject.path
         head = {"ACTION": action, "DEVPATH": devpath, "SUBSYSTEM": kobject.subsystem}
         message = wire.encode(action, devpath, {**head, **variables, "SEQNUM": str(self.state.seqnum)})
-        self._listeners = tuple(place for place in self._listeners if wire.send(place, message))
+        self._listeners = tuple(path for path in self._listeners if wire.send(path, message))
 
 
 def find_host_file(root: Path, path: str) -> Path | None:

@@ -128,9 +128,9 @@ def add(root: Path, staging: Path, kobject: Kobject) -> None:
         _fill(draft / name, attribute)
     for name, target in {"subsystem": kobject.subsystem_path, **kobject.links}.items():
         (draft / name).symlink_to(relative(f"{kobject.path}/{name}", target))
-    place = root / kobject.path
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft.rename(place)
+    folder = root / kobject.path
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft.rename(folder)
     link(root, kobject.entry, kobject.path)
 
 
@@ -163,9 +163,9 @@ def remove(root: Path, staging: Path, kobject: Kobject) -> None:
     The emptied directory stays in `staging`: a file system gives its number to the next directory, and the kernel does not.
     """
     (root / kobject.entry).unlink(missing_ok=True)
-    place = root / kobject.path
-    grave = staging / f"{place.stat().st_ino}.removed"
-    place.rename(grave)
+    folder = root / kobject.path
+    grave = staging / f"{folder.stat().st_ino}.removed"
+    folder.rename(grave)
     for entry in tuple(grave.iterdir()):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -223,18 +223,18 @@ def rewrite(path: Path, attribute: Attribute) -> None:
         write(path, attribute)
 
 
-def link(root: Path, place: str, target: str) -> None:
-    """Make a relative link at `place` to `target`, both below the root."""
-    path = root / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    path.symlink_to(relative(place, target))
+def link(root: Path, path: str, target: str) -> None:
+    """Make a relative link at `path` to `target`, both below the root."""
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.symlink_to(relative(path, target))
 
 
-def relative(place: str, target: str) -> str:
-    """Return the text of a link at `place` to `target`, as in sysfs: always through the target's parent."""
+def relative(path: str, target: str) -> str:
+    """Return the text of a link at `path` to `target`, as in sysfs: always through the target's parent."""
     folder, _, name = target.rpartition("/")
-    return f"{os.path.relpath(f'/{folder}', f'/{place}/..')}/{name}"
+    return f"{os.path.relpath(f'/{folder}', f'/{path}/..')}/{name}"
 
 
 def _uevent_file(kobject: Kobject, *, bound: bool) -> Attribute:

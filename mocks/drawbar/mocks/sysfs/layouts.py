@@ -12,7 +12,7 @@ from drawbar.mocks.sysfs import bridges, cxl, errors, kobjects, nvdimm
 from drawbar.mocks.sysfs.bridges import PortKind
 from drawbar.mocks.sysfs.functions import Ids, Locality
 from drawbar.mocks.sysfs.kobjects import Kobject, readable
-from drawbar.mocks.sysfs.places import Place
+from drawbar.mocks.sysfs.slots import Slot
 
 PLAIN = "plain"
 MEMORY_BLOCK_BYTES = 1 << 28
@@ -33,14 +33,14 @@ class Layout:
 
     Attributes:
         objects: every device, parents first.
-        places: the slots by number.
+        slots: the slots by number.
         cxl_ports: the CXL ports from the host bridge down to the one above the endpoints.
         nodes: its NUMA nodes with processors; empty if the kernel has none.
         linux: the version of its kernel; it decides the CXL attributes.
     """
 
     objects: tuple[Kobject, ...]
-    places: Mapping[int, Place]
+    slots: Mapping[int, Slot]
     cxl_ports: tuple[cxl.Port, ...]
     nodes: tuple[Locality, ...] = ()
     linux: tuple[int, int] = cxl.VOLATILE_REGIONS
@@ -55,10 +55,10 @@ class Layout:
         """Return the number of the first CXL endpoint; the ports above have the lower numbers."""
         return len(self.cxl_ports) + 1
 
-    def buses(self, *, beside: Place) -> frozenset[int]:
+    def buses(self, *, beside: Slot) -> frozenset[int]:
         """Return the bus numbers used by everything except this slot."""
         inner = {int(each.name.split(":")[1], 16) for each in self.objects if each.subsystem == "pci"}
-        return frozenset(inner | {place.bus for place in self.places.values() if place != beside})
+        return frozenset(inner | {slot.bus for slot in self.slots.values() if slot != beside})
 
     def files(self) -> dict[str, kobjects.Attribute]:
         """Return the files without a device, by path below the root."""
@@ -98,7 +98,7 @@ def plain(slots: int) -> Layout:
     if not 0 <= slots <= MOST_SLOTS:
         raise errors.ImpossibleWorld(f"a mocked host has 0 to {MOST_SLOTS} slots, not {slots}")
     root = "devices/pci0000:00"
-    ports, places = [], {}
+    ports, made = [], {}
     for number in range(1, slots + 1):
         function, device = divmod(number - 1, _PORT_DEVICES)
         path = f"{root}/0000:00:{_FIRST_PORT + device:02x}.{function}"
@@ -113,7 +113,7 @@ def plain(slots: int) -> Layout:
                 slot=number,
             )
         )
-        places[number] = Place(number=number, port=path, bus=number, cxl_port=cxl.HOST_BRIDGE_PORT)
+        made[number] = Slot(number=number, port=path, bus=number, cxl_port=cxl.HOST_BRIDGE_PORT)
     # A simplification: on this host every root port also leads to the CXL host bridge.
     cxl_port = cxl.host_bridge_port({0: root})
     return Layout(
@@ -123,7 +123,7 @@ def plain(slots: int) -> Layout:
             *cxl.objects(uid=0, ports=(cxl_port,)),
             *nvdimm.bridge(),
         ),
-        places=places,
+        slots=made,
         cxl_ports=(cxl_port,),
     )
 
@@ -158,10 +158,10 @@ def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
             *cxl.objects(uid=64, ports=(cxl_port,), linux=linux),
             *nvdimm.bridge(),
         ),
-        places={
-            **{number: dataclasses.replace(place, ejects=True) for number, place in made.places.items()},
+        slots={
+            **{number: dataclasses.replace(slot, ejects=True) for number, slot in made.slots.items()},
             **{
-                number: Place(
+                number: Slot(
                     number=number,
                     port=path,
                     bus=bus,
@@ -196,7 +196,7 @@ def _one_switch() -> Layout:
 def _root_ports() -> Layout:
     """Return one socket with five root ports, each a slot."""
     root = "devices/pci0000:40"
-    objects, places = [bridges.host_bridge(root, _SOCKETS[0])], {}
+    objects, slots = [bridges.host_bridge(root, _SOCKETS[0])], {}
     for number in range(1, 6):
         path, bus = f"{root}/0000:40:{number:02x}.0", 0x40 + number
         objects.append(
@@ -210,8 +210,8 @@ def _root_ports() -> Layout:
                 slot=number,
             )
         )
-        places[number] = _place(number, path, bus, _SOCKETS[0])
-    return _join_parts([(objects, places)], nodes=_SOCKETS[:1])
+        slots[number] = _make_slot(number, path, bus, _SOCKETS[0])
+    return _join_parts([(objects, slots)], nodes=_SOCKETS[:1])
 
 
 def _server() -> Layout:
@@ -221,16 +221,16 @@ def _server() -> Layout:
     and 4 are behind a VMD (drivers/pci/controller/vmd.c), in domain 10000. The driver amdgpu has made /dev/kfd.
     """
     root = "devices/pci0000:80"
-    objects, places = [bridges.host_bridge(root, _SOCKETS[0])], {}
+    objects, slots = [bridges.host_bridge(root, _SOCKETS[0])], {}
     for number, bus in ((1, 0x81), (2, 0x91)):
         path = f"{root}/0000:80:03.{number}"
         objects.append(_slot_port(path, number, (bus, bus + 15)))
-        places[number] = dataclasses.replace(_place(number, path, bus, _SOCKETS[0]), room=16, at_port=True)
+        slots[number] = dataclasses.replace(_make_slot(number, path, bus, _SOCKETS[0]), room=16, at_port=True)
     objects.append(bridges.volume_management(f"{root}/0000:80:05.5", _SOCKETS[0]))
     for number, bus in ((3, 0xE1), (4, 0xE2)):
         path = f"{root}/0000:80:05.5/pci10000:e0/10000:e0:{number:02x}.0"
         objects.append(_slot_port(path, number, (bus, bus)))
-        places[number] = dataclasses.replace(_place(number, path, bus, _SOCKETS[0]), domain=0x10000)
+        slots[number] = dataclasses.replace(_make_slot(number, path, bus, _SOCKETS[0]), domain=0x10000)
     kfd = Kobject(
         path="devices/virtual/kfd/kfd",
         subsystem="kfd",
@@ -238,7 +238,7 @@ def _server() -> Layout:
         uevent={"MAJOR": "235", "MINOR": "0", "DEVNAME": "kfd"},
         files={"dev": readable("235:0")},
     )
-    return _join_parts([([*objects, kfd], places)], nodes=_SOCKETS[:1])
+    return _join_parts([([*objects, kfd], slots)], nodes=_SOCKETS[:1])
 
 
 def _slot_port(path: str, number: int, buses: tuple[int, int]) -> Kobject:
@@ -255,21 +255,21 @@ def _slot_port(path: str, number: int, buses: tuple[int, int]) -> Kobject:
 
 def _cxl_switch() -> Layout:
     """Return a CXL host bridge with one root port, and below it a CXL switch with four slots."""
-    objects, places = _make_switch(
+    objects, slots = _make_switch(
         "devices/pci0000:0c", 0x0C, _SOCKETS[0], first_slot=1, slots=4, root_ids=bridges.QEMU_CXL_ROOT_PORT
     )
-    upper = cxl.host_bridge_port({0: places[1].root_port})
-    upstream = places[1].port.rpartition("/")[0]
+    upper = cxl.host_bridge_port({0: slots[1].root_port})
+    upstream = slots[1].port.rpartition("/")[0]
     lower = cxl.Port(
         path=f"{upper.path}/port2",
         uport=upstream,
-        dports={number - 1: place.port for number, place in places.items()},
+        dports={number - 1: slot.port for number, slot in slots.items()},
     )
-    behind = {number: dataclasses.replace(place, cxl_port=lower.path) for number, place in places.items()}
+    behind = {number: dataclasses.replace(slot, cxl_port=lower.path) for number, slot in slots.items()}
     return _join_parts([(objects, behind)], nodes=_SOCKETS[:1], uid=12, cxl_ports=(upper, lower))
 
 
-_Part = tuple[list[Kobject], dict[int, Place]]
+_Part = tuple[list[Kobject], dict[int, Slot]]
 
 
 def _make_switch(
@@ -298,7 +298,7 @@ def _make_switch(
             locality=locality,
         ),
     ]
-    places = {}
+    made = {}
     for index in range(slots):
         path, bus = f"{upstream}/0000:{inner:02x}:{index:02x}.0", first + index
         objects.append(
@@ -312,22 +312,22 @@ def _make_switch(
                 slot=first_slot + index,
             )
         )
-        places[first_slot + index] = _place(first_slot + index, path, bus, locality)
-    return objects, places
+        made[first_slot + index] = _make_slot(first_slot + index, path, bus, locality)
+    return objects, made
 
 
 def _join_parts(
     parts: list[_Part], *, nodes: tuple[Locality, ...], uid: int = 0, cxl_ports: tuple[cxl.Port, ...] = ()
 ) -> Layout:
     objects: list[Kobject] = [_node(node) for node in nodes]
-    places: dict[int, Place] = {}
-    for added, slots in parts:
+    slots: dict[int, Slot] = {}
+    for added, made in parts:
         objects += added
-        places |= slots
-    ports = cxl_ports or (cxl.host_bridge_port({0: next(iter(places.values())).root_port}),)
+        slots |= made
+    ports = cxl_ports or (cxl.host_bridge_port({0: next(iter(slots.values())).root_port}),)
     return Layout(
         objects=(*objects, *cxl.objects(uid=uid, ports=ports), *nvdimm.bridge()),
-        places=places,
+        slots=slots,
         cxl_ports=ports,
         nodes=nodes,
     )
@@ -346,8 +346,8 @@ def _port(
     return bridges.port(path, kind, ids=ids, buses=buses, link=(speed_gts, 16), locality=locality, slot=slot)
 
 
-def _place(number: int, port: str, bus: int, locality: Locality) -> Place:
-    return Place(
+def _make_slot(number: int, port: str, bus: int, locality: Locality) -> Slot:
+    return Slot(
         number=number,
         port=port,
         bus=bus,

@@ -8,9 +8,9 @@ import dataclasses
 import time
 
 from drawbar.fabric import contract
-from drawbar.mocks.sysfs import cards, errors, hosts, places, sriov, states, unbinding
+from drawbar.mocks.sysfs import cards, errors, hosts, sriov, states, unbinding
 from drawbar.mocks.sysfs.hotplug import Hotplug
-from drawbar.mocks.sysfs.places import Presence
+from drawbar.mocks.sysfs.slots import Presence, write_slot
 from drawbar.mocks.sysfs.states import Arrival
 
 EJECT_SECONDS = 0.05
@@ -37,9 +37,9 @@ def keep(change: Hotplug, slot: int, inserted: states.InsertedCard | None) -> No
 def bring_up(change: Hotplug, slot: int) -> None:
     """Show the card as it arrives: first the slot, then the function and the driver's devices."""
     inserted, seat = host(change).inserted_card(slot), host(change).seat(slot)
-    link = cards.running_link(seat.place, inserted.device) if inserted.shown else None
+    link = cards.running_link(seat.slot, inserted.device) if inserted.shown else None
     presence = _PRESENCE[inserted.arrival] if inserted.powered else Presence.UNPOWERED
-    places.write(change.root, seat.place, presence, bus=seat.bus, link=link)
+    write_slot(change.root, seat.slot, presence, bus=seat.bus, link=link)
     if inserted.shown:
         change.take(cards.steps(seat, inserted.card))
 
@@ -57,7 +57,7 @@ def switch_on(change: Hotplug, slot: int) -> None:
 def switch_off(change: Hotplug, slot: int) -> None:
     """Switch a slot's power off: the card's functions go, even if in use.
 
-    The card stays in the slot, or is taken out a moment later if the place ejects.
+    The card stays in the slot, or is taken out a moment later if the slot ejects.
     """
     inserted, seat = host(change).inserted_card(slot), host(change).seat(slot)
     if not inserted.powered:
@@ -69,20 +69,20 @@ def switch_off(change: Hotplug, slot: int) -> None:
         slot,
         dataclasses.replace(inserted, off=True, removed=False, driver=None, vfs=0, vf_drivers={}),
     )
-    places.write(change.root, seat.place, Presence.UNPOWERED, bus=seat.bus)
-    if seat.place.ejects:
+    write_slot(change.root, seat.slot, Presence.UNPOWERED, bus=seat.bus)
+    if seat.slot.ejects:
         time.sleep(EJECT_SECONDS)
         take_out(change, slot)
 
 
 def take_out(change: Hotplug, slot: int) -> None:
     """Take the card out, virtual functions first; do nothing if the slot is empty."""
-    place = host(change).place(slot)
+    found = host(change).find_slot(slot)
     if slot not in change.state.inserted_cards:
         return
     _let_go(change, slot)
     change.undo(host(change).steps(slot))
-    places.write(change.root, place, Presence.EMPTY, bus=place.bus)
+    write_slot(change.root, found, Presence.EMPTY, bus=found.bus)
     change.state = change.state.with_inserted_card(slot, None)
 
 

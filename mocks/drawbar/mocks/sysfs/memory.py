@@ -119,8 +119,8 @@ def set_size(change: Hotplug, what: str, text: str) -> None:
 
 def set_target(change: Hotplug, what: str, text: str) -> None:
     """Handle `target0` and so on (`what`: with its region)."""
-    name, _, place = what.partition("/target")
-    region, file, position = _require_region(change, name), f"target{place}", int(place)
+    name, _, number = what.partition("/target")
+    region, file, position = _require_region(change, name), f"target{number}", int(number)
     targets = region.draft.targets
     if not region.draft.size_bytes or position >= len(targets):
         raise _refusal(change, region, file, f"ENXIO: {name} has no size yet")

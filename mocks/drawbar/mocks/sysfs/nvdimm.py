@@ -63,14 +63,14 @@ def region(above: Kobject, number: int, *, start: int, size_bytes: int, node: in
         node: the NUMA node of its memory, if it became one.
     """
     own = cxl.device(f"{above.path}/pmem_region{number}", "cxl_pmem_region", kind=7, driver="cxl_pmem_region")
-    places = {"numa_node": readable("0"), "target_node": readable(str(node))}
+    nodes = {"numa_node": readable("0"), "target_node": readable(str(node))}
     shown = _nd(
         f"{_BUS}/region{number}",
         "nd_pmem",
         kind=2,
         driver="nd_region",
         files={
-            **places,
+            **nodes,
             "available_size": readable(str(size_bytes)),
             "dax_seed": readable(f"dax{number}.0"),
             "mappings": readable("1"),
@@ -82,7 +82,7 @@ def region(above: Kobject, number: int, *, start: int, size_bytes: int, node: in
             "size": readable(str(size_bytes)),
         },
     )
-    namespace, btt, pfn, dax = _seeds(shown, number, places)
+    namespace, btt, pfn, dax = _seeds(shown, number, nodes)
     return (
         Add(kobject=own),
         Add(kobject=shown),
@@ -94,7 +94,7 @@ def region(above: Kobject, number: int, *, start: int, size_bytes: int, node: in
     )
 
 
-def _seeds(region: Kobject, number: int, places: dict[str, Attribute]) -> Iterator[Kobject]:
+def _seeds(region: Kobject, number: int, nodes: dict[str, Attribute]) -> Iterator[Kobject]:
     """Yield the seeds of a namespace and of the devices on top of one."""
     empty = {"namespace": writable(""), "size": _NOWHERE, "uuid": writable("")}
     mapped = {
@@ -121,7 +121,7 @@ def _seeds(region: Kobject, number: int, places: dict[str, Attribute]) -> Iterat
         name = devtype.split("_")[1]
         # In the kernel all except dax have the same kind, `nd:t5`.
         kind = 7 if name == "dax" else 5
-        yield _nd(f"{region.path}/{name}{number}.0", devtype, kind=kind, files={**places, **files})
+        yield _nd(f"{region.path}/{name}{number}.0", devtype, kind=kind, files={**nodes, **files})
 
 
 def _nd(

@@ -87,13 +87,13 @@ class _Reactor:
 
     def _watch(self, folder: Path) -> Iterator[Path]:
         """Watch a directory and all below it; yield each. Skip one that disappears meanwhile."""
-        for place, folders, _ in os.walk(folder):
+        for path, folders, _ in os.walk(folder):
             folders[:] = [name for name in folders if not name.startswith(_DRAFT)]
             try:
-                self._inotify.add_watch(place, _MASK)
+                self._inotify.add_watch(path, _MASK)
             except (FileNotFoundError, NotADirectoryError):
                 continue
-            yield Path(place)
+            yield Path(path)
 
     def _handle_write(self, path: Path) -> None:
         relative = str(path.relative_to(self._root))

@@ -148,7 +148,7 @@ def make_region(
         targets=(targets := tuple(decoder.rpartition("/")[2] for decoder in decoders)),
         draft=Draft(ways=ways, granularity=GRANULARITY, size_bytes=size, targets=targets),
         decoders=decoders,
-        ports=tuple(seat.place.port for seat in seats),
+        ports=tuple(seat.slot.port for seat in seats),
     )
 
 
@@ -319,7 +319,7 @@ def memory_block(region: Region, layout: layouts.Layout, number: int) -> tuple[A
         },
         links={f"node{node.name.removeprefix('node')}": node.path},
     )
-    return Add(kobject=block), Join(place=f"{node.path}/{block.name}", target=block.path)
+    return Add(kobject=block), Join(path=f"{node.path}/{block.name}", target=block.path)
 
 
 def block_files(zone: str | None) -> dict[str, Attribute]:

@@ -33,8 +33,8 @@ def steps(
         virtual = function(seat, device, index, drivers)
         virtuals += [
             Add(kobject=virtual),
-            Join(place=f"{owner.path}/virtfn{index}", target=virtual.path),
-            Join(place=f"{virtual.path}/physfn", target=owner.path),
+            Join(path=f"{owner.path}/virtfn{index}", target=virtual.path),
+            Join(path=f"{virtual.path}/physfn", target=owner.path),
             Change(kobject=virtual),
         ]
         virtuals += driver_steps(seat, device, index, drivers)
@@ -49,9 +49,9 @@ def steps(
 def addresses(seat: cards.Seat, amount: int) -> tuple[str, ...]:
     """Return the addresses of the first `amount` virtual functions, in order."""
     # Offset and stride are 1: seven virtual functions follow the card's own function, then the next device begins.
-    places = (divmod(index + 1, 8) for index in range(amount))
+    positions = (divmod(index + 1, 8) for index in range(amount))
     bus = seat.address.rpartition(":")[0]
-    return tuple(f"{bus}:{number:02x}.{function}" for number, function in places)
+    return tuple(f"{bus}:{number:02x}.{function}" for number, function in positions)
 
 
 def driver_steps(
@@ -87,7 +87,7 @@ def function(
         subsystem_path="bus/pci",
         uevent=functions.uevent(ids, address),
         files={
-            **functions.files(ids, config=config, locality=seat.place.locality),
+            **functions.files(ids, config=config, locality=seat.slot.locality),
             **functions.link_files(
                 current=("Unknown", "0"), fastest_gts=device.link_speed_gts, widest=device.link_width
             ),

@@ -30,9 +30,9 @@ class Change:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A link appears at `place` to `target`, both below the root; no event."""
+    """A link appears at `path` to `target`, both below the root; no event."""
 
-    place: str
+    path: str
     target: str
 
 

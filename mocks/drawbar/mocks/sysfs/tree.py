@@ -19,7 +19,6 @@ from drawbar.mocks.sysfs import (
     layouts,
     lifecycle,
     memory,
-    places,
     regions,
     states,
     vfio,
@@ -28,7 +27,7 @@ from drawbar.mocks.sysfs import (
 from drawbar.mocks.sysfs.aer import Severity
 from drawbar.mocks.sysfs.device import MockDevice, check_link
 from drawbar.mocks.sysfs.hotplug import Hotplug
-from drawbar.mocks.sysfs.places import Presence
+from drawbar.mocks.sysfs.slots import Presence, write_slot
 from drawbar.mocks.sysfs.states import Arrival
 
 
@@ -75,7 +74,7 @@ class SysfsTree:
         """
         shape = layouts.find_layout(layout, slots)
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise errors.ImpossibleWorld(f"{root} exists already: open it, or choose an empty place")
+            raise errors.ImpossibleWorld(f"{root} exists already: open it, or choose an empty directory")
         socket_path = str(uevent_socket.absolute()) if uevent_socket is not None else None
         if socket_path is not None and len(socket_path.encode()) > wire.LONGEST_PATH_BYTES:
             raise errors.ImpossibleWorld(
@@ -84,7 +83,7 @@ class SysfsTree:
         root.mkdir(parents=True, exist_ok=True)
         with states.locked(root):
             state = states.State(
-                slots=len(shape.places),
+                slots=len(shape.slots),
                 layout=layout,
                 uevent_socket=socket_path,
                 harmless_numbers=harmless_numbers,
@@ -149,7 +148,7 @@ class SysfsTree:
             lifecycle.host(change).check_room(slot, device)
             bus = lifecycle.host(change).free_bus(slot, address)
             instance = change.state.free_instance(device)
-            usual = Arrival.COMPLETE if lifecycle.host(change).place(slot).powers else Arrival.UNPOWERED
+            usual = Arrival.COMPLETE if lifecycle.host(change).find_slot(slot).powers else Arrival.UNPOWERED
             inserted = states.InsertedCard(
                 device=device, instance=instance, bus=bus, arrival=arrival or usual
             )
@@ -217,7 +216,7 @@ class SysfsTree:
         with self._changing() as change:
             inserted = lifecycle.host(change).find_running_card(slot)
             seat = lifecycle.host(change).seat(slot)
-            fastest, widest = cards.fastest_link(seat.place, inserted.device)
+            fastest, widest = cards.fastest_link(seat.slot, inserted.device)
             check_link(speed_gts or fastest, width or widest)
             if (speed_gts or fastest) > fastest or (width or widest) > widest:
                 raise errors.ImpossibleWorld(
@@ -353,5 +352,5 @@ def _build(root: Path, layout: layouts.Layout, change: Hotplug) -> None:
         kobjects.write(root / path, attribute)
     change.build(layout.objects)
     change.build(vfio.make_container_device() if change.state.iommu is not None else ())
-    for place in layout.places.values():
-        places.write(root, place, Presence.EMPTY, bus=place.bus)
+    for slot in layout.slots.values():
+        write_slot(root, slot, Presence.EMPTY, bus=slot.bus)

@@ -24,9 +24,9 @@ def steps(function: Kobject, *, iommu: bool) -> tuple[Step, ...]:
     named = {"name": readable("" if iommu else "vfio-noiommu")}
     name = str(number) if iommu else f"noiommu-{number}"
     return (
-        Join(place=f"{folder}/devices/{function.name}", target=function.path),
+        Join(path=f"{folder}/devices/{function.name}", target=function.path),
         Write(folder=folder, files=named),
-        Join(place=f"{function.path}/iommu_group", target=folder),
+        Join(path=f"{function.path}/iommu_group", target=folder),
         Add(kobject=_node("vfio", name, (511, number & 0xFF), f"vfio/{name}")),
     )
 

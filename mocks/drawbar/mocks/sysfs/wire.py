@@ -23,10 +23,10 @@ def encode(action: str, devpath: str, variables: Mapping[str, str]) -> bytes:
     return b"".join(pair.encode() + b"\0" for pair in pairs)
 
 
-def places(path: Path) -> tuple[Path, ...]:
+def list_listener_paths(path: Path) -> tuple[Path, ...]:
     """Return the paths for listeners, without those too long for a socket."""
     further = (path.with_name(f"{path.name}.{number}") for number in range(1, LISTENERS_MAX))
-    return (path, *(place for place in further if len(str(place).encode()) <= LONGEST_PATH_BYTES))
+    return (path, *(each for each in further if len(str(each).encode()) <= LONGEST_PATH_BYTES))
 
 
 def send(path: Path, datagram: bytes) -> bool:

@@ -164,7 +164,7 @@ async def seqnums_until_bound(source: uevents.UeventSource, address: str) -> lis
 async def test_more_listeners_than_the_mocked_tree_sends_to_are_refused(tmp_path):
     source = f"unix:{tmp_path / 'u'}"
     async with contextlib.AsyncExitStack() as stack:
-        for _ in wire.places(tmp_path / "u"):
+        for _ in wire.list_listener_paths(tmp_path / "u"):
             await stack.enter_async_context(uevents.listening(source))
         with pytest.raises(errors.UeventError, match="4 listen there already"):
             await stack.enter_async_context(uevents.listening(source))

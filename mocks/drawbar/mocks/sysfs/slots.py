@@ -10,7 +10,7 @@ from drawbar.mocks.sysfs.kobjects import readable, writable
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Slot:
     """One slot.
 
     Attributes:
@@ -69,25 +69,25 @@ class Presence(enum.Enum):
     """The slot has power, and the port notices no card."""
 
 
-def write(
-    root: Path, place: Place, presence: Presence, *, bus: int, link: tuple[str, str] | None = None
+def write_slot(
+    root: Path, slot: Slot, presence: Presence, *, bus: int, link: tuple[str, str] | None = None
 ) -> None:
     """Write a slot's files, and the port's files about the bus and the link behind it.
 
     Args:
         root: the root of the tree.
-        place: the slot.
+        slot: the slot.
         presence: the shown state of the slot.
         bus: the bus behind the port.
         link: speed and width, as in the files; None while no link is up.
     """
-    folder = root / "bus/pci/slots" / str(place.number)
-    fastest = functions.speed_text(place.speed_gts)
+    folder = root / "bus/pci/slots" / str(slot.number)
+    fastest = functions.speed_text(slot.speed_gts)
     # Without a link the recorded ports show their maximum.
-    speed, width = link or (fastest, str(place.width))
+    speed, width = link or (fastest, str(slot.width))
     adapter, power = presence.value
     files = {
-        "address": readable(place.shown_address(bus)),
+        "address": readable(slot.shown_address(bus)),
         "attention": writable("0"),
         "max_bus_speed": readable(fastest),
         "cur_bus_speed": readable(speed),
@@ -96,9 +96,9 @@ def write(
     }
     for name, attribute in files.items():
         kobjects.write(folder / name, attribute)
-    kobjects.link(root, f"bus/pci/slots/{place.number}/module", "module/pciehp")
-    port = root / place.port
+    kobjects.link(root, f"bus/pci/slots/{slot.number}/module", "module/pciehp")
+    port = root / slot.port
     kobjects.write(port / "current_link_speed", readable(speed))
     kobjects.write(port / "current_link_width", readable(width))
     kobjects.write(port / "secondary_bus_number", readable(str(bus)))
-    kobjects.write(port / "subordinate_bus_number", readable(str(bus + place.room - 1)))
+    kobjects.write(port / "subordinate_bus_number", readable(str(bus + slot.room - 1)))
