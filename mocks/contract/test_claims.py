@@ -261,11 +261,14 @@ async def test_an_apply_rewrites_opaque_parameters_of_an_immutable_allocation(wo
     """Any apply to any part; a patch leaves what it does not name as it was written."""
     unsorted = {"opaque": {"driver": "a.dev", "parameters": {"kind": "K", "apiVersion": "v1"}}}
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
-    given = {"results": [bodies.result("a.dev", "p", "d")], "config": [{"source": "FromClass", **unsorted}]}
+    allocation = {
+        "results": [bodies.result("a.dev", "p", "d")],
+        "config": [{"source": "FromClass", **unsorted}],
+    }
     name = made["metadata"]["name"]
     path = world.path("resourceclaims", name, "status")
     # As the scheduler writes it: a patch would put the keys in order.
-    allocated = await world.api.put(path, {**made, "status": {"allocation": {"devices": given}}})
+    allocated = await world.api.put(path, {**made, "status": {"allocation": {"devices": allocation}}})
     assert allocated.code == 200, allocated.body
     devices = [bodies.device_status("a.dev", "p", "d", bodies.condition("a"))]
     head = {key: made[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": name}}

@@ -52,8 +52,8 @@ async def test_no_device_is_allocated_twice(lab):
     claims = [await lab.claim() for _ in range(2)]
     for claim in claims:
         await lab.wait_until_bound(await lab.pod(claim))
-    given = [devices(await lab.wait_until_allocated(claim)) for claim in claims]
-    assert sorted(given) == [["d1"], ["d2"]]
+    allocated = [devices(await lab.wait_until_allocated(claim)) for claim in claims]
+    assert sorted(allocated) == [["d1"], ["d2"]]
 
 
 async def test_a_waiting_pod_gets_a_device_once_it_is_free(lab):

@@ -329,8 +329,8 @@ async def test_a_device_has_four_conditions_of_each_kind(slices, field):
 @pytest.mark.needs("bindingConditions")
 @pytest.mark.parametrize("missing", ["bindingConditions", "bindingFailureConditions"])
 async def test_binding_conditions_and_failure_conditions_need_each_other(slices, missing):
-    given = {key: value for key, value in bodies.BINDING.items() if key != missing}
-    refuses(await slices.post_device(**given), f"spec.devices[0].{missing}", "FieldValueInvalid")
+    conditions = {key: value for key, value in bodies.BINDING.items() if key != missing}
+    refuses(await slices.post_device(**conditions), f"spec.devices[0].{missing}", "FieldValueInvalid")
 
 
 @pytest.mark.needs("bindingConditions")

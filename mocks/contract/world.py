@@ -76,13 +76,13 @@ class Corner:
     def body(self, plural: str, name: str, *, metadata: Json | None = None, **fields: Any) -> Json:
         """Return an object of a kind, labelled as ours."""
         kind = self.kinds[plural]
-        given = dict(metadata or {})
-        labels = {RUN_LABEL: self._run, **(given.pop("labels", None) or {})}
+        values = dict(metadata or {})
+        labels = {RUN_LABEL: self._run, **(values.pop("labels", None) or {})}
         named = {"name": name} if name else {}
         return {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {**named, **given, "labels": labels},
+            "metadata": {**named, **values, "labels": labels},
             **fields,
         }
 

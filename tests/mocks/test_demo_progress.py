@@ -13,7 +13,7 @@ ATTACHMENT = progress.AttachmentSeen(claim_uid="c", device_id="gpu-1", serial="s
 
 
 def journal(time, *, attach=True, finished=False, failed=False, device="gpu-1", operation="1"):
-    return progress.FabricSaid(
+    return progress.FabricReport(
         device_id=device, operation=operation, attach=attach, finished=finished, failed=failed, time=time
     )
 

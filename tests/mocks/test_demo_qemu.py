@@ -17,9 +17,9 @@ SIMULATED = {"--nodes": None, "--attach-seconds": None, "--detach-seconds": None
     [
         ({"pods": 0}, ["--pods 0"]),
         ({"pods": 5}, ["--pods 5", "1 to 4 pods"]),
-        ({"given": {**SIMULATED, "--nodes": 2}}, ["--nodes is for the simulated fabric alone"]),
+        ({"options": {**SIMULATED, "--nodes": 2}}, ["--nodes is for the simulated fabric alone"]),
         (
-            {"given": {**SIMULATED, "--attach-seconds": 0.0, "--detach-seconds": 1.0}},
+            {"options": {**SIMULATED, "--attach-seconds": 0.0, "--detach-seconds": 1.0}},
             ["--attach-seconds is for", "--detach-seconds is for"],
         ),
         ({"deadline_seconds": 0.0, "pods": 9}, ["--deadline 0", "--pods 9"]),
@@ -27,12 +27,12 @@ SIMULATED = {"--nodes": None, "--attach-seconds": None, "--detach-seconds": None
 )
 def test_what_a_real_kernel_cannot_show_is_refused_all_at_once(changes, words):
     with pytest.raises(errors.UsageError) as caught:
-        laboratory.validate(**({"pods": 1, "given": SIMULATED, "deadline_seconds": 1.0} | changes))
+        laboratory.validate(**({"pods": 1, "options": SIMULATED, "deadline_seconds": 1.0} | changes))
     assert all(word in str(caught.value) for word in words)
 
 
 def test_the_options_of_both_fabrics_are_taken():
-    laboratory.validate(pods=laboratory.MOST_PODS, given=SIMULATED, deadline_seconds=1.0)
+    laboratory.validate(pods=laboratory.MOST_PODS, options=SIMULATED, deadline_seconds=1.0)
 
 
 def test_this_checkout_has_the_lab():

@@ -23,8 +23,8 @@ def _load(part: str) -> Any:
     if loaded is not None:
         return loaded
     package = importlib.util.find_spec(_PACKAGE)
-    places = package.submodule_search_locations if package is not None else None
-    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    locations = package.submodule_search_locations if package is not None else None
+    spec = importlib.machinery.PathFinder.find_spec(name, locations)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"no module named {name!r}: install common-expression-language")
     module = importlib.util.module_from_spec(spec)

@@ -107,14 +107,14 @@ async def read_configuration(visit: Visit, types: TypeTable, accepted: tuple[str
         if twice and strictness == "Strict":
             raise errors.bad_request(f"error strict decoding YAML: {', '.join(twice)}")
         visit.warnings.extend(twice)
-    given = f"{resource.api_version(target.version)}, Kind={resource.kind}"
-    place = f"failed to create typed patch object ({target.namespace}/{target.name}; {given})"
+    kind = f"{resource.api_version(target.version)}, Kind={resource.kind}"
+    failure = f"failed to create typed patch object ({target.namespace}/{target.name}; {kind})"
     try:
         decoded, unknown = decoding.decode(config, resource, target.version, types)
     except decoding.MistypedError as error:
-        raise errors.internal_error(f"{place}: .{error.path}: expected {error.expected}") from error
+        raise errors.internal_error(f"{failure}: .{error.path}: expected {error.expected}") from error
     if unknown:
-        raise errors.internal_error(f"{place}: .{unknown[0]}: field not declared in schema")
+        raise errors.internal_error(f"{failure}: .{unknown[0]}: field not declared in schema")
     return resource.convert_to_stored({"metadata": {}, **decoded}, target.version)
 
 

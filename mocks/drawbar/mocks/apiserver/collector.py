@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from drawbar.mocks.apiserver import garbage, lifecycle, rbac
-from drawbar.mocks.apiserver.garbage import Hold
+from drawbar.mocks.apiserver.garbage import OwnerState
 from drawbar.mocks.apiserver.ledger import Entry
 from drawbar.mocks.apiserver.registry import Registry
 from drawbar.mocks.apiserver.resources import ResourceType
@@ -67,23 +67,24 @@ def _judge(registry: Registry, where: tuple[str, str], key: tuple[str, str], now
     if item is None or resource is None:
         return
     references = garbage.references(item)
-    holds = [garbage.hold(r, item, registry.store, registry.catalogue) for r in references]
-    if not references or Hold.UNKNOWN in holds:
+    states = [garbage.find_owner_state(r, item, registry.store, registry.catalogue) for r in references]
+    if not references or OwnerState.UNKNOWN in states:
         return
-    gone = {r["uid"] for r, h in zip(references, holds, strict=True) if h is not Hold.SOLID}
-    if Hold.SOLID in holds:
+    gone = {r["uid"] for r, state in zip(references, states, strict=True) if state is not OwnerState.SOLID}
+    if OwnerState.SOLID in states:
         if gone:
             registry.write(resource, garbage.remove_owners(item, gone))
         return
     if not item["metadata"].get("deletionTimestamp"):
-        policy = "Foreground" if Hold.WAITING in holds and _has_blockers(registry, item) else "Background"
+        waits = OwnerState.WAITING in states and _has_blockers(registry, item)
+        policy = "Foreground" if waits else "Background"
         registry.remove_or_mark(_call(resource, key, now), item, policy=policy)
 
 
 def _has_blockers(registry: Registry, item: Json) -> bool:
     uid = item["metadata"]["uid"]
-    places = registry.ledger.graph.dependents(uid)
-    return next(garbage.find_blocking_dependents(places, uid, registry.store), None) is not None
+    dependents = registry.ledger.graph.dependents(uid)
+    return next(garbage.find_blocking_dependents(dependents, uid, registry.store), None) is not None
 
 
 def _orphan(registry: Registry, resource: ResourceType, owner: Json) -> None:
@@ -101,7 +102,8 @@ def _finish_owner(registry: Registry, uid: str, dependent: Json) -> None:
     for reference in garbage.references(dependent):
         if reference.get("uid") != uid:
             continue
-        if garbage.hold(reference, dependent, registry.store, registry.catalogue) is Hold.WAITING:
+        state = garbage.find_owner_state(reference, dependent, registry.store, registry.catalogue)
+        if state is OwnerState.WAITING:
             group = reference["apiVersion"].rpartition("/")[0]
             for resource in registry.catalogue.all():
                 if resource.group == group and resource.kind == reference["kind"]:
@@ -116,7 +118,7 @@ def _finish_foreground(registry: Registry, resource: ResourceType, key: tuple[st
 
 
 def _take(registry: Registry, resource: ResourceType, item: Json, finalizer: str) -> None:
-    """Remove a finalizer, and the object if nothing else holds it."""
+    """Remove a finalizer, and the object if no other finalizer is left."""
     held = list(item["metadata"].get("finalizers") or ())
     if finalizer not in held:
         return

@@ -197,8 +197,8 @@ def _make_mistyped_error(value: Any, kind: Type, path: str, owner: str) -> Misty
         if isinstance(value, float)
         else "number"
     )
-    place = ".".join(part.partition("[")[0] for part in path.split("."))
-    where = f"Go struct field {owner}.{place}" if owner else f"Go value {place}"
+    field = ".".join(part.partition("[")[0] for part in path.split("."))
+    where = f"Go struct field {owner}.{field}" if owner else f"Go value {field}"
     expected = "map" if kind.container == "map" else kind.container or kind.scalar or "map"
     text = f"json: cannot unmarshal {shown} into {where} of type {kind.go}"
     return MistypedError(text, path=path, expected=expected)

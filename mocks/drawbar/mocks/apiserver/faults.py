@@ -273,8 +273,8 @@ class Handle:
             return False
         when = self.fault.when
         self.met += 1
-        place = self.met - 1 - when.skip
-        if place < 0 or place % when.every or (when.times is not None and self.struck >= when.times):
+        position = self.met - 1 - when.skip
+        if position < 0 or position % when.every or (when.times is not None and self.struck >= when.times):
             return False
         if when.probability < 1 and self._chance.random() >= when.probability:
             return False

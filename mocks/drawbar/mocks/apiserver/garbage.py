@@ -23,14 +23,14 @@ from drawbar.mocks.apiserver.resources import Catalogue, ResourceType
 from drawbar.mocks.apiserver.storage import Key, StorageKey, Store, key_of
 
 Json = dict[str, Any]
-Place = tuple[StorageKey, Key]
+ObjectKey = tuple[StorageKey, Key]
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
 
-class Hold(Enum):
-    """The state of a reference."""
+class OwnerState(Enum):
+    """The state of a reference's owner."""
 
     SOLID = "the owner exists"
     WAITING = "the owner exists and waits for its dependents to go"
@@ -43,20 +43,20 @@ class Graph:
 
     def __init__(self) -> None:
         """Start without dependents."""
-        self._dependents: dict[str, set[Place]] = {}
+        self._dependents: dict[str, set[ObjectKey]] = {}
 
     def follow(self, where: StorageKey, old: Json | None, new: Json | None) -> None:
         """Record a write."""
         before, after = owner_uids(old), owner_uids(new)
         for uid in before - after:
-            places = self._dependents.get(uid, set())
-            places.discard((where, key_of(old or {})))
-            if not places:
+            keys = self._dependents.get(uid, set())
+            keys.discard((where, key_of(old or {})))
+            if not keys:
                 self._dependents.pop(uid, None)
         for uid in after - before:
             self._dependents.setdefault(uid, set()).add((where, key_of(new or {})))
 
-    def dependents(self, uid: str) -> list[Place]:
+    def dependents(self, uid: str) -> list[ObjectKey]:
         """Return the dependents of an owner, in a stable order."""
         return sorted(self._dependents.get(uid, ()))
 
@@ -71,20 +71,20 @@ def owner_uids(item: Json | None) -> set[str]:
     return {reference.get("uid", "") for reference in references(item)}
 
 
-def hold(reference: Json, dependent: Json, store: Store, catalogue: Catalogue) -> Hold:
-    """Return the state of one reference."""
+def find_owner_state(reference: Json, dependent: Json, store: Store, catalogue: Catalogue) -> OwnerState:
+    """Return the state of the owner that a reference names."""
     group, _, version = reference.get("apiVersion", "").rpartition("/")
     resource = _kind(catalogue, group, version, reference.get("kind", ""))
     namespace = dependent["metadata"].get("namespace", "")
     if resource is None or (resource.namespaced and not namespace):
-        return Hold.UNKNOWN
+        return OwnerState.UNKNOWN
     key = (namespace if resource.namespaced else "", reference.get("name", ""))
     owner = store.collection(resource.where).items.get(key)
     if owner is None or owner["metadata"]["uid"] != reference.get("uid"):
-        return Hold.DANGLING
+        return OwnerState.DANGLING
     metadata = owner["metadata"]
     waits = metadata.get("deletionTimestamp") and FOREGROUND in (metadata.get("finalizers") or ())
-    return Hold.WAITING if waits else Hold.SOLID
+    return OwnerState.WAITING if waits else OwnerState.SOLID
 
 
 def _kind(catalogue: Catalogue, group: str, version: str, kind: str) -> ResourceType | None:
@@ -120,9 +120,9 @@ def remove_owners(item: Json, uids: set[str]) -> Json:
     return {**item, "metadata": {**metadata, **({"ownerReferences": kept} if kept else {})}}
 
 
-def find_blocking_dependents(places: list[Place], uid: str, store: Store) -> Iterator[Place]:
+def find_blocking_dependents(dependents: list[ObjectKey], uid: str, store: Store) -> Iterator[ObjectKey]:
     """Yield the dependents that block an owner in foreground deletion."""
-    for where, key in places:
+    for where, key in dependents:
         item = store.collection(where).items.get(key)
         if any(r.get("uid") == uid and r.get("blockOwnerDeletion") for r in references(item)):
             yield where, key

@@ -66,10 +66,10 @@ class Policies:
             if denials and "Deny" in spec["validationActions"]:
                 raise _refusal(attempt, names, denials[0])
             if denials and "Warn" in spec["validationActions"]:
-                place = (
+                prefix = (
                     f"Validation failed for ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}'"
                 )
-                warnings += [f"{place}: {denial.message}" for denial in denials]
+                warnings += [f"{prefix}: {denial.message}" for denial in denials]
         return warnings
 
     def _find_denials(self, attempt: Attempt, policy: Json, binding: Json) -> Iterator[Denial]:

@@ -91,9 +91,9 @@ def check_kind(visit: Visit, item: Json, *, kind: str, version: str = "") -> Non
     """
     wanted = {"apiVersion": version or visit.resource.api_version(visit.target.version), "kind": kind}
     for key, expected in wanted.items():
-        given = item.get(key)
-        if given and given != expected:
-            text = f"the {key} in the data ({given}) does not match the expected {key} ({expected})"
+        actual = item.get(key)
+        if actual and actual != expected:
+            text = f"the {key} in the data ({actual}) does not match the expected {key} ({expected})"
             raise errors.bad_request(text)
 
 

@@ -17,7 +17,7 @@ from drawbar.mocks.cluster import errors
 from drawbar.mocks.kube import kinds
 
 _MOCKS = Path(__file__).resolve().parents[1]
-PLACES = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
+FOLDERS = (_MOCKS / "deploy", _MOCKS.parents[2] / "deploy")
 """The folders of the files: in an installed wheel, and in the repository."""
 ORDER = (
     "manifests/namespace.yaml",
@@ -110,10 +110,10 @@ def folder() -> Path:
     Raises:
         errors.ClusterError: there is no such folder.
     """
-    manifests = next((place for place in PLACES if (place / ORDER[0]).is_file()), None)
+    manifests = next((each for each in FOLDERS if (each / ORDER[0]).is_file()), None)
     if manifests is None:
         raise errors.ClusterError(
-            f"the deployment files are neither in {PLACES[0]} nor in {PLACES[1]}: reinstall drawbar"
+            f"the deployment files are neither in {FOLDERS[0]} nor in {FOLDERS[1]}: reinstall drawbar"
         )
     return manifests
 

@@ -105,7 +105,7 @@ def _make_simulated_stage(
             f"--detach-seconds is for the simulated fabric alone, {args.adapter} takes --attach-seconds for both: "
             f"leave it out"
         )
-    given = {
+    arguments = {
         "double": args.adapter,
         "pods": args.pods,
         "profile": args.profile,
@@ -113,7 +113,7 @@ def _make_simulated_stage(
         "attach_seconds": args.attach_seconds,
         "detach_seconds": args.detach_seconds,
     }
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in arguments.items() if value is not None}
     options = simulated.Options(deadline_seconds=deadline_seconds, **chosen)
     simulated.validate(options)
     return simulated.Stage(options), options.dialect
@@ -126,13 +126,13 @@ def _make_qemu_stage(
     from drawbar.mocks.demo import laboratory
 
     pods = 1 if args.pods is None else args.pods
-    given = {
+    arguments = {
         "--profile": args.profile,
         "--nodes": args.nodes,
         "--attach-seconds": args.attach_seconds,
         "--detach-seconds": args.detach_seconds,
     }
-    laboratory.validate(pods=pods, given=given, deadline_seconds=deadline_seconds)
+    laboratory.validate(pods=pods, options=arguments, deadline_seconds=deadline_seconds)
     return laboratory.stage(pods), dialects.MODERN
 
 

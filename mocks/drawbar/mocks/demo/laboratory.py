@@ -21,12 +21,12 @@ MOST_PODS = 4
 """The number of ports of the guest."""
 
 
-def validate(*, pods: int, given: Mapping[str, object], deadline_seconds: float) -> None:
+def validate(*, pods: int, options: Mapping[str, object], deadline_seconds: float) -> None:
     """Check the options for a run with a real kernel.
 
     Args:
         pods: the number of pods.
-        given: the values of the simulated stage's options; None if not given.
+        options: the simulated stage's options by name; None if the user does not set them.
         deadline_seconds: the time limit of the run, in seconds.
 
     Raises:
@@ -39,7 +39,7 @@ def validate(*, pods: int, given: Mapping[str, object], deadline_seconds: float)
         )
     problems += [
         f"{option} is for the simulated fabric alone: leave it out"
-        for option, value in given.items()
+        for option, value in options.items()
         if value is not None
     ]
     if deadline_seconds <= 0:

@@ -155,7 +155,7 @@ class Observer:
     def _journal(self, entry: journal.Entry) -> None:
         self._listener.report_fabric(entry, self._clock())
         self.see(
-            progress.FabricSaid(
+            progress.FabricReport(
                 device_id=entry.device,
                 operation=entry.operation or "",
                 attach=entry.kind is contract.OperationKind.ATTACH,

@@ -103,7 +103,7 @@ class AttachmentGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FabricSaid:
+class FabricReport:
     """An entry of the fabric's journal; `time` is a reading of the fabric's own clock, in seconds."""
 
     device_id: str
@@ -131,7 +131,14 @@ class ContentRead:
 
 
 Sighting = (
-    PodSeen | PodDeleted | ClaimSeen | AttachmentSeen | AttachmentGone | FabricSaid | KernelSaw | ContentRead
+    PodSeen
+    | PodDeleted
+    | ClaimSeen
+    | AttachmentSeen
+    | AttachmentGone
+    | FabricReport
+    | KernelSaw
+    | ContentRead
 )
 Times = Mapping[Step, float]
 
@@ -173,10 +180,10 @@ class AttachmentRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class TimedReport:
     """A journal entry, and the time of its reading."""
 
-    entry: FabricSaid
+    entry: FabricReport
     at: float
 
 
@@ -203,7 +210,7 @@ class Progress:
     pods: Mapping[str, PodRecord]
     claims: Mapping[str, ClaimRecord] = field(default_factory=dict)
     attachments: Mapping[str, AttachmentRecord] = field(default_factory=dict)
-    fabric: Mapping[str, tuple[Said, ...]] = field(default_factory=dict)
+    fabric: Mapping[str, tuple[TimedReport, ...]] = field(default_factory=dict)
     kernel: Mapping[str, tuple[Found, ...]] = field(default_factory=dict)
 
 
@@ -250,8 +257,8 @@ def record_sighting(progress: Progress, sighting: Sighting, at: float) -> Progre
             return _claim_seen(progress, sighting, at)
         case AttachmentSeen() | AttachmentGone():
             return _attachment_seen(progress, sighting, at)
-        case FabricSaid():
-            reported = (*progress.fabric.get(sighting.device_id, ()), Said(entry=sighting, at=at))
+        case FabricReport():
+            reported = (*progress.fabric.get(sighting.device_id, ()), TimedReport(entry=sighting, at=at))
             return dataclasses.replace(progress, fabric={**progress.fabric, sighting.device_id: reported})
         case KernelSaw():
             arrivals = (*progress.kernel.get(sighting.slot, ()), Found(address=sighting.address, at=at))
@@ -385,7 +392,7 @@ def _sort_times(times: Times) -> Times:
     return {step: times[step] for step in Step if step in times}
 
 
-def _find_last_success(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
+def _find_last_success(journal: tuple[TimedReport, ...], *kinds: bool) -> TimedReport | None:
     """Return the last success: of attaches for True, of detaches for False, of both without `kinds`.
 
     None if there is none.
@@ -402,7 +409,7 @@ def _find_last_success(journal: tuple[Said, ...], *kinds: bool) -> Said | None:
     )
 
 
-def _duration(journal: tuple[Said, ...], *, attach: bool) -> float | None:
+def _duration(journal: tuple[TimedReport, ...], *, attach: bool) -> float | None:
     end = _find_last_success(journal, attach)
     if end is None:
         return None

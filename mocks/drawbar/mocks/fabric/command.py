@@ -131,7 +131,7 @@ async def serve(args: argparse.Namespace) -> int:
 
 
 def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
-    given = (args.certificate, args.key, args.authority)
+    files = (args.certificate, args.key, args.authority)
     is_network = endpoints.is_network(args.listen)
     if is_network and not endpoints.host_and_port(args.listen).startswith(
         ("127.0.0.1:", "[::1]:", "localhost:")
@@ -139,7 +139,7 @@ def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
         raise mock_errors.UsageError(
             f"--listen {args.listen} is not an address of this machine alone; give tls://127.0.0.1:PORT"
         )
-    if is_network != all(given) or is_network != any(given):
+    if is_network != all(files) or is_network != any(files):
         raise mock_errors.UsageError(
             "--listen tls://HOST:PORT goes with --certificate, --key and --authority; give all, or unix:/PATH alone"
         )

@@ -19,12 +19,12 @@ class Console:
     """
 
     def __init__(
-        self, world: World, works: Works, deck: faults.Deck, places: slots.Slots, history: History
+        self, world: World, works: Works, deck: faults.Deck, host_slots: slots.Slots, history: History
     ) -> None:
         self._world = world
         self._works = works
         self._deck = deck
-        self._places = places
+        self._host_slots = host_slots
         self._history = history
         self._forgotten: dict[str, contract.Connection] = {}
         self.awake = asyncio.Event()
@@ -44,7 +44,7 @@ class Console:
         kind = contract.OperationKind.DETACH
         self._works.note("started", kind, device_id, connection.host_id)
         try:
-            await self._places.unplug(connection.host_id, connection.port_id, surprise=True)
+            await self._host_slots.unplug(connection.host_id, connection.port_id, surprise=True)
         finally:
             self._world.take_away(device_id)
             self._works.save()
@@ -118,7 +118,7 @@ class Console:
             kind = contract.OperationKind.ATTACH
             self._works.note("started", kind, device_id, host_id)
             try:
-                await self._places.plug(host_id, port, stock.device(device_id))
+                await self._host_slots.plug(host_id, port, stock.device(device_id))
             except BaseException:
                 stock.give_back(host_id, port)
                 raise

@@ -87,18 +87,18 @@ class SimulatedFabric(contract.FabricAdapter):
             configuration.all_faults(), self._dice, seen=loaded.failures_seen, used=loaded.failures_used
         )
         self._world = World(configuration, loaded, self._history)
-        places = slots.Slots({host.id: Path(host.sysfs) for host in configuration.hosts if host.sysfs})
+        host_slots = slots.Slots({host.id: Path(host.sysfs) for host in configuration.hosts if host.sysfs})
         self._works = Works(
             configuration,
             self._world,
             deck=self._deck,
             dice=self._dice,
-            places=places,
+            host_slots=host_slots,
             tasks=tasks,
             journal=journal,
             state=state,
         )
-        self.console = Console(self._world, self._works, self._deck, places, self._history)
+        self.console = Console(self._world, self._works, self._deck, host_slots, self._history)
         self._running = self._works.running
         self._history.loses = self._loses
         self._resync: asyncio.TimerHandle | None = None

@@ -43,7 +43,7 @@ class Works:
         *,
         deck: faults.Deck,
         dice: latencies.Dice,
-        places: slots.Slots,
+        host_slots: slots.Slots,
         tasks: asyncio.TaskGroup,
         journal: journals.Journal,
         state: records.StateFile,
@@ -52,7 +52,7 @@ class Works:
         self._world = world
         self._deck = deck
         self._dice = dice
-        self._places = places
+        self._host_slots = host_slots
         self._tasks = tasks
         self._journal = journal
         self._state = state
@@ -200,10 +200,10 @@ class Works:
         if record.create is not None or record.delete is not None:
             return
         if record.operation.kind is contract.OperationKind.DETACH:
-            await self._places.unplug(record.host_id, record.port_id)
+            await self._host_slots.unplug(record.host_id, record.port_id)
         elif appear is None or appear.arrival != "late":
             device = self._world.device(record.device_id)
-            await self._places.plug(record.host_id, record.port_id, device, appear=appear)
+            await self._host_slots.plug(record.host_id, record.port_id, device, appear=appear)
         else:
             self._do_later(self._appear_late(record, appear), f"{record.operation.id} appears")
 
@@ -220,7 +220,7 @@ class Works:
             return
         device = self._world.device(record.device_id)
         try:
-            await self._places.plug(record.host_id, record.port_id, device, appear=appear, still=still)
+            await self._host_slots.plug(record.host_id, record.port_id, device, appear=appear, still=still)
         except errors.Unavailable as error:
             _logger.warning("a device that was to appear late never does", extra={"error": error.message})
 

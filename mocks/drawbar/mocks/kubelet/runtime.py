@@ -33,10 +33,12 @@ def create(
     Raises:
         errors.RuntimeFailure: an id is unknown or ambiguous, or an edit cannot be applied.
     """
-    given = [f"{variable['name']}={variable.get('value', '')}" for variable in container.get("env") or ()]
+    environment = [
+        f"{variable['name']}={variable.get('value', '')}" for variable in container.get("env") or ()
+    ]
     spec: dict[str, Any] = {
         "ociVersion": "1.2.0",
-        "process": {"args": list(container.get("command") or ()), "env": given, "cwd": "/"},
+        "process": {"args": list(container.get("command") or ()), "env": environment, "cwd": "/"},
         "root": {"path": "rootfs"},
         "mounts": [],
         "linux": {"devices": [], "resources": {"devices": []}},

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-Given = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 UUID = "00000000-0000-0000-0000-000000000000"
 PERIPHERAL = "/machine/peripheral"
 
@@ -70,7 +70,7 @@ class VirtualMachine:
         release_seconds: the time that a prompt guest needs.
         closing_seconds: the time for which the file of a removed device stays open.
         busy: the number of next removal requests that are answered with "guest is busy".
-        uuid: of the machine; the default is what QEMU shows where none was given.
+        uuid: of the machine; the default is what QEMU shows without this field.
         unknown: models that this QEMU does not have.
         accidents: ids of devices that were plugged into a port in use: a fabric adapter must never do that.
         added: ids of all devices that were ever plugged in, in order.
@@ -117,17 +117,17 @@ class VirtualMachine:
 
     # --- what there is ---
 
-    def _qmp_capabilities(self, _: Given) -> Any:
+    def _qmp_capabilities(self, _: Arguments) -> Any:
         return {}
 
-    def _query_uuid(self, _: Given) -> Any:
+    def _query_uuid(self, _: Arguments) -> Any:
         return {"UUID": self.uuid}
 
-    def _query_named_block_nodes(self, _: Given) -> Any:
+    def _query_named_block_nodes(self, _: Arguments) -> Any:
         return [{"node-name": name, "file": path} for name, path in self.nodes.items()]
 
-    def _qom_list(self, given: Given) -> Any:
-        path = given["path"]
+    def _qom_list(self, arguments: Arguments) -> Any:
+        path = arguments["path"]
         if path == "/objects":
             return [{"name": name, "type": f"child<{it['qom-type']}>"} for name, it in self.objects.items()]
         if path == PERIPHERAL:
@@ -138,8 +138,8 @@ class VirtualMachine:
             *({"name": name, "type": "link<device>"} for name in self._children(path)),
         ]
 
-    def _qom_get(self, given: Given) -> Any:
-        path, wanted = given["path"], given["property"]
+    def _qom_get(self, arguments: Arguments) -> Any:
+        path, wanted = arguments["path"], arguments["property"]
         parent, _, name = path.rpartition("/")
         if parent == "/objects" and name in self.objects:
             return self.objects[name][wanted]
@@ -159,15 +159,15 @@ class VirtualMachine:
 
     # --- objects and files ---
 
-    def _object_add(self, given: Given) -> Any:
-        name = given["id"]
+    def _object_add(self, arguments: Arguments) -> Any:
+        name = arguments["id"]
         if name in self.objects:
             raise Refusal(f"attempt to add duplicate property '{name}' to object (type 'container')")
-        self.objects[name] = given
+        self.objects[name] = arguments
         return {}
 
-    def _object_del(self, given: Given) -> Any:
-        name = given["id"]
+    def _object_del(self, arguments: Arguments) -> Any:
+        name = arguments["id"]
         if name not in self.objects:
             raise Refusal(f"object '{name}' not found")
         if self._is_used(name):
@@ -175,8 +175,8 @@ class VirtualMachine:
         del self.objects[name]
         return {}
 
-    def _blockdev_add(self, given: Given) -> Any:
-        name, path = given["node-name"], given["file"]["filename"]
+    def _blockdev_add(self, arguments: Arguments) -> Any:
+        name, path = arguments["node-name"], arguments["file"]["filename"]
         if name in self.nodes:
             raise Refusal(f"Duplicate nodes with node-name='{name}'")
         if "missing" in path:
@@ -184,8 +184,8 @@ class VirtualMachine:
         self.nodes[name] = path
         return {}
 
-    def _blockdev_del(self, given: Given) -> Any:
-        name = given["node-name"]
+    def _blockdev_del(self, arguments: Arguments) -> Any:
+        name = arguments["node-name"]
         if name not in self.nodes:
             raise Refusal(f"Failed to find node with node-name='{name}'")
         if self._is_used(name):
@@ -200,13 +200,13 @@ class VirtualMachine:
 
     # --- devices ---
 
-    def _device_add(self, given: Given) -> Any:
-        driver, name, bus = given["driver"], given["id"], given["bus"]
+    def _device_add(self, arguments: Arguments) -> Any:
+        driver, name, bus = arguments["driver"], arguments["id"], arguments["bus"]
         self._check_addable(driver, name, bus)
-        if (node := given.get("drive")) is not None:
+        if (node := arguments.get("drive")) is not None:
             self._open_for_writing(node)
         occupied = any(device.port == bus for device in self.devices.values())
-        self.devices[name] = _Device(model=driver, port=bus, arguments=given)
+        self.devices[name] = _Device(model=driver, port=bus, arguments=arguments)
         self.added.append(name)
         if occupied:
             # QEMU accepts, the guest sees the button pressed, and soon both devices are gone.
@@ -230,8 +230,8 @@ class VirtualMachine:
             self._held.add(node)
             raise Refusal('Failed to get "write" lock')
 
-    def _device_del(self, given: Given) -> Any:
-        name = given["id"]
+    def _device_del(self, arguments: Arguments) -> Any:
+        name = arguments["id"]
         if (device := self.devices.get(name)) is None:
             raise Refusal(f"Device '{name}' not found", "DeviceNotFound")
         if self.busy:

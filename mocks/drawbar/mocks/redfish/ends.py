@@ -9,9 +9,9 @@ from drawbar.mocks.redfish.tree import Body, Tree, reference
 
 
 def zone(
-    name: str, endpoints: list[str], configuration: Configuration, given: Mapping[str, Any] | None = None
+    name: str, endpoints: list[str], configuration: Configuration, properties: Mapping[str, Any] | None = None
 ) -> Body:
-    """Return a zone of endpoints, with what a client has given besides."""
+    """Return a zone of endpoints, with the properties of the client."""
     uri = f"{paths.ZONES}/{name}"
     body: Body = {
         "@odata.type": "#Zone.v1_6_3.Zone",
@@ -29,13 +29,13 @@ def zone(
             f"#Zone.{action}": {"target": f"{uri}/Actions/Zone.{action}"}
             for action in ("AddEndpoint", "RemoveEndpoint")
         }
-    return body | dict(given or {})
+    return body | dict(properties or {})
 
 
 def connection(
-    name: str, initiators: list[str], targets: list[str], chunks: list[str], given: Mapping[str, Any]
+    name: str, initiators: list[str], targets: list[str], chunks: list[str], properties: Mapping[str, Any]
 ) -> Body:
-    """Return a connection of memory chunks, with what a client has given besides."""
+    """Return a connection of memory chunks, with the properties of the client."""
     links = {"InitiatorEndpoints": initiators, "TargetEndpoints": targets}
     body: Body = {
         "@odata.type": "#Connection.v1_4_0.Connection",
@@ -56,7 +56,7 @@ def connection(
             )
         },
     }
-    return body | dict(given)
+    return body | dict(properties)
 
 
 def show_connection(tree: Tree, uri: str, *, is_made: bool) -> None:

@@ -114,12 +114,12 @@ def put_domain(tree: Tree, uri: str, properties: Body) -> None:
     tree.collection(f"{uri}/MemoryChunks", "MemoryChunks", "Memory Chunks")
 
 
-def put_slice(tree: Tree, uri: str, size_mib: int, given: Mapping[str, Any]) -> None:
+def put_slice(tree: Tree, uri: str, size_mib: int, properties: Mapping[str, Any]) -> None:
     """Add a memory chunk that a client requests, with the client's other values, and the endpoint of the chunk."""
     domain, number = uri.removesuffix("/MemoryChunks/" + uri.rpartition("/")[2]), uri.rpartition("/")[2]
     name = f"{domain.rpartition('/')[2]}-{number}"
     entity = {"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": reference(uri)}
-    tree.put(uri, chunk(number, f"Memory Chunk {number}", size_mib, name) | dict(given))
+    tree.put(uri, chunk(number, f"Memory Chunk {number}", size_mib, name) | dict(properties))
     ends.put_endpoint(tree, name, f"Memory of {name}", [entity])
 
 

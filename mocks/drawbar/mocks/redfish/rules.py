@@ -97,8 +97,8 @@ class Rules:
         return any(action["target"] == path for action in actions.values())
 
     def _act(self, uri: str, name: str, body: Mapping[str, Any]) -> None:
-        given = body.get("ZoneETag") or body.get("ComputerSystemETag")
-        if given is not None and given != self._tree.etag(uri):
+        etag = body.get("ZoneETag") or body.get("ComputerSystemETag")
+        if etag is not None and etag != self._tree.etag(uri):
             raise make_precondition_failed(uri)
         kind = "Endpoint" if name.startswith("Zone.") else "ResourceBlock"
         links = "Endpoints" if kind == "Endpoint" else "ResourceBlocks"
@@ -306,13 +306,13 @@ class Rules:
 
     def _request(self, uri: str, body: Mapping[str, Any]) -> None:
         """Give a system as many blocks of what is described as it asks for, the last free ones first."""
-        given = self._blocks(uri)
+        blocks = self._blocks(uri)
         for name, wanted in _requests(body):
             for _ in range(wanted["@Redfish.RequestedCount"]):
                 free = (
                     block
                     for block in reversed(self._tree.list_members(paths.BLOCKS))
-                    if block not in given and self._is_free(block) and self._matches(block, name, wanted)
+                    if block not in blocks and self._is_free(block) and self._matches(block, name, wanted)
                 )
                 chosen = next(free, None)
                 if chosen is None:
@@ -321,8 +321,8 @@ class Rules:
                         key="Composition.1.1.NoResourceMatch",
                         text=f"There are not enough free {name} as described.",
                     )
-                given.append(chosen)
-        self._compose(uri, given)
+                blocks.append(chosen)
+        self._compose(uri, blocks)
 
     def _is_free(self, block: str) -> bool:
         return not self._tree[block]["Links"]["ComputerSystems"]

@@ -228,9 +228,9 @@ class Service:
         return self._rules.list_allowed_methods(path) or ("GET", "HEAD")
 
     def _change(self, asked: Asked, path: str, body: Body, fault: FaultKind | None) -> Answer:
-        given = asked.headers.get("If-Match")
+        if_match = asked.headers.get("If-Match")
         if fault is FaultKind.STALE_ETAG or (
-            given is not None and path in self.tree and given not in {"*", self.tree.etag(path)}
+            if_match is not None and path in self.tree and if_match not in {"*", self.tree.etag(path)}
         ):
             return _convert_refusal(rules.make_precondition_failed(path))
         if fault in {*_SLOW, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
@@ -344,8 +344,8 @@ class Service:
         kind, _, content = asked.headers.get("Authorization", "").partition(" ")
         if kind == "Basic":
             with contextlib.suppress(binascii.Error, UnicodeDecodeError):
-                given = base64.b64decode(content).decode()
-                if given == f"{configuration.username}:{configuration.password}":
+                credentials = base64.b64decode(content).decode()
+                if credentials == f"{configuration.username}:{configuration.password}":
                     return None
         return make_refusal(401, "Base.1.18.NoValidSession", "There is no session.")
 

@@ -111,12 +111,12 @@ def _node_selector(candidates: Sequence[pools.Candidate], node: matching.Node) -
     expressions: dict[objects.Requirement, None] = {}
     fields: dict[objects.Requirement, None] = {}
     for candidate in candidates:
-        place = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
-        if candidate.device.binds_to_node or place.node_name:
+        selection = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
+        if candidate.device.binds_to_node or selection.node_name:
             only = objects.Requirement(key="metadata.name", operator="In", values=(node.name,))
             return objects.NodeSelector(node_selector_terms=(objects.Term(match_fields=(only,)),))
-        if place.node_selector is not None:
-            for term in place.node_selector.node_selector_terms:
+        if selection.node_selector is not None:
+            for term in selection.node_selector.node_selector_terms:
                 if matching.holds(term, node):
                     expressions |= dict.fromkeys(term.match_expressions)
                     fields |= dict.fromkeys(term.match_fields)

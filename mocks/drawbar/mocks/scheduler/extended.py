@@ -79,8 +79,8 @@ def _list_requested_resources(
     by_age = sorted(classes, key=lambda item: item.metadata.creation_timestamp or "")
     backed = {item.spec.extended_resource_name: item.metadata.name for item in by_age}
     return [
-        (f"container-{place}-request-{number}", container["name"], resource, backed[resource], count)
-        for place, container in enumerate(pod.spec.get("containers") or ())
+        (f"container-{index}-request-{number}", container["name"], resource, backed[resource], count)
+        for index, container in enumerate(pod.spec.get("containers") or ())
         for number, (resource, amount) in enumerate(sorted(_requests(container).items()))
         if resource and resource in backed and (count := msgspec.convert(amount, int, strict=False))
     ]

@@ -86,18 +86,18 @@ def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]
     Two nodes with the same offer get the same answer to the same request.
     """
     return tuple(
-        _is_place(place, node)
+        _selects_node(selection, node)
         for pool in supply
         for slice_ in pool.slices
-        for place in (slice_.devices if slice_.per_device_node_selection else (slice_,))
+        for selection in (slice_.devices if slice_.per_device_node_selection else (slice_,))
     )
 
 
 def reaches(candidate: Candidate, node: matching.Node) -> bool:
     """Return true if the device can be used on the node."""
     if candidate.slice.per_device_node_selection:
-        return _is_place(candidate.device, node)
-    return _is_place(candidate.slice, node)
+        return _selects_node(candidate.device, node)
+    return _selects_node(candidate.slice, node)
 
 
 def _supply(key: tuple[str, str], members: Sequence[objects.Slice], from_incomplete: bool) -> PoolSupply:
@@ -173,13 +173,13 @@ def _has_binding_conditions(pool: PoolSupply) -> bool:
 
 def _slice_reaches(spec: objects.SliceSpec, node: matching.Node) -> bool:
     if spec.per_device_node_selection:
-        return any(_is_place(device, node) for device in spec.devices)
-    return _is_place(spec, node)
+        return any(_selects_node(device, node) for device in spec.devices)
+    return _selects_node(spec, node)
 
 
-def _is_place(place: objects.SliceSpec | objects.Device, node: matching.Node) -> bool:
-    if place.node_name:
-        return place.node_name == node.name
-    if place.all_nodes:
+def _selects_node(selection: objects.SliceSpec | objects.Device, node: matching.Node) -> bool:
+    if selection.node_name:
+        return selection.node_name == node.name
+    if selection.all_nodes:
         return True
-    return place.node_selector is not None and matching.selects(place.node_selector, node)
+    return selection.node_selector is not None and matching.selects(selection.node_selector, node)

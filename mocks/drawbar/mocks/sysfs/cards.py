@@ -180,7 +180,7 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
 
 def _function(seat: Seat, device: MockDevice, path: str) -> Kobject:
     ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
-    lines = functions.place_bars(device.bars, seat.slot.bus)
+    lines = functions.assign_bars(device.bars, seat.slot.bus)
     config = config_space.endpoint(
         vendor=ids.vendor,
         device=ids.device,

@@ -82,8 +82,8 @@ def _write(args: argparse.Namespace) -> None:
     if not args.tree.endswith(_RECORDINGS) and not (snapshot / recording.SNAPSHOT).is_file():
         nodes.build(args.tree, args.root, uevent_socket=args.uevents)
         return
-    for option, given in (("--uevents", args.uevents is not None), ("--react", args.react)):
-        if given:
+    for option, is_set in (("--uevents", args.uevents is not None), ("--react", args.react)):
+        if is_set:
             raise mock_errors.UsageError(f"a recorded tree never changes: leave {option} out")
     if not snapshot.exists():
         raise errors.ImpossibleWorld(

@@ -47,7 +47,7 @@ def windows(secondary: int, subordinate: int) -> tuple[Range, Range]:
     )
 
 
-def place_bars(bars: Iterable[Bar], bus: int) -> dict[int, Range]:
+def assign_bars(bars: Iterable[Bar], bus: int) -> dict[int, Range]:
     """Return the lines of a function's BARs on a bus, by number.
 
     The largest BAR gets the first address, as in the kernel.

@@ -98,13 +98,13 @@ def _arguments(folder: Path, wanted: Mapping[str, Any]) -> list[str]:
         "--fabric": _file(folder / "fabric.json", wanted.get("fabric")),
         "--faults": _file(folder / "faults.json", wanted.get("faults")),
     }
-    given = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return [*given, *(["--daemons"] if wanted.get("daemons") else [])]
+    arguments = [f"{name}={value}" for name, value in options.items() if value is not None]
+    return [*arguments, *(["--daemons"] if wanted.get("daemons") else [])]
 
 
-def _file(place: Path, content: object) -> str | None:
-    """Return a file's name unchanged; write any other content into `place` and return that path."""
+def _file(path: Path, content: object) -> str | None:
+    """Return a file's name unchanged; write any other content into `path` and return that path."""
     if content is None or isinstance(content, str):
         return content
-    place.write_text(json.dumps(content), encoding="utf-8")
-    return str(place)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(path)

@@ -219,10 +219,12 @@ def _check_nodes(spec: Json) -> Iterator[Cause]:
         if len(terms) != 1:
             path = "spec.nodeSelector.nodeSelectorTerms"
             yield errors.invalid_value(path, terms, "must have exactly one selector term")
-    given = bool(spec.get("nodeName")) + (spec.get("nodeSelector") is not None) + bool(spec.get("allNodes"))
-    if not given:
+    selections = (
+        bool(spec.get("nodeName")) + (spec.get("nodeSelector") is not None) + bool(spec.get("allNodes"))
+    )
+    if not selections:
         yield errors.required_value("spec", _NODES)
-    elif given > 1:
+    elif selections > 1:
         yield errors.invalid_value("spec", "object", _NODES)
 
 

@@ -171,9 +171,9 @@ def amount(request: Json, path: str) -> Iterator[Cause]:
 
 def _constraint(item: Json, path: str, requests: dict[str, set[str]]) -> Iterator[Cause]:
     yield from references(item.get("requests") or [], f"{path}.requests", requests)
-    given = [key for key in ("matchAttribute", "distinctAttribute") if item.get(key) is not None]
-    if given:
-        yield from names.full_attribute_name(item[given[0]], f"{path}.{given[0]}")
+    keys = [key for key in ("matchAttribute", "distinctAttribute") if item.get(key) is not None]
+    if keys:
+        yield from names.full_attribute_name(item[keys[0]], f"{path}.{keys[0]}")
     else:
         text = (
             'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'

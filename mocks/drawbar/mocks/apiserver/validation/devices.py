@@ -93,12 +93,12 @@ def check_binding_conditions(item: Json, path: str) -> Iterator[Cause]:
         if name in wanted:
             text = "bindingFailureConditions must not overlap with bindingConditions"
             yield errors.invalid_value(f"{path}.bindingFailureConditions[{index}]", name, text)
-    for missing, given, held in (
+    for missing, present, held in (
         ("bindingConditions", "bindingFailureConditions", bool(failing and not wanted)),
         ("bindingFailureConditions", "bindingConditions", bool(wanted and not failing)),
     ):
         if held:
-            yield errors.invalid_value(f"{path}.{missing}", [], f"{missing} are required to use {given}")
+            yield errors.invalid_value(f"{path}.{missing}", [], f"{missing} are required to use {present}")
 
 
 def _check_required_name(item: Json, key: str, path: str) -> Iterator[Cause]:
@@ -127,8 +127,8 @@ def _amounts(device: Json, path: str) -> Iterator[Cause]:
 
 def attribute(value: Json, path: str) -> Iterator[Cause]:
     """Yield the problems of an attribute's value, which must have exactly one type."""
-    given = [key for key in ("bool", "int", "string", "version", *LISTS) if value.get(key) is not None]
-    for key in given:
+    types = [key for key in ("bool", "int", "string", "version", *LISTS) if value.get(key) is not None]
+    for key in types:
         held = value[key]
         if key == "string":
             yield from _text(held, f"{path}.{key}")
@@ -138,8 +138,8 @@ def attribute(value: Json, path: str) -> Iterator[Cause]:
             yield errors.invalid_value(f"{path}.{key}", held, "must not be empty if specified")
         elif key in ("strings", "versions"):
             yield from lists.check_each(held, f"{path}.{key}", _text if key == "strings" else _version)
-    if len(given) != 1:
-        yield errors.invalid_value(path, ", ".join(given), "exactly one value must be specified")
+    if len(types) != 1:
+        yield errors.invalid_value(path, ", ".join(types), "exactly one value must be specified")
 
 
 def _text(value: str, path: str) -> Iterator[Cause]:
@@ -154,9 +154,9 @@ def _version(value: str, path: str) -> Iterator[Cause]:
 
 
 def _nodes(device: Json, path: str, *, own_nodes: bool) -> Iterator[Cause]:
-    given = [key for key in NODE if device.get(key) is not None]
+    selections = [key for key in NODE if device.get(key) is not None]
     if not own_nodes:
-        if given:
+        if selections:
             text = (
                 "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set "
                 "to true in the ResourceSlice spec"
@@ -165,19 +165,19 @@ def _nodes(device: Json, path: str, *, own_nodes: bool) -> Iterator[Cause]:
         return
     if device.get("nodeName") == "":
         yield errors.invalid_value(f"{path}.nodeName", "", "must not be empty")
-        given.remove("nodeName")
+        selections.remove("nodeName")
     elif device.get("nodeName"):
         yield from names.subdomain(device["nodeName"], f"{path}.nodeName")
     if device.get("nodeSelector") is not None:
         yield from nodes.selector(device["nodeSelector"], f"{path}.nodeSelector")
     if device.get("allNodes") is False:
         yield errors.invalid_value(f"{path}.allNodes", False, "must be either unset or set to true")
-        given.remove("allNodes")
+        selections.remove("allNodes")
     text = (
         "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is "
         "set to true in the ResourceSlice spec"
     )
-    if not given:
+    if not selections:
         yield errors.required_value(path, text)
-    elif len(given) > 1:
-        yield errors.invalid_value(path, "{" + ", ".join(f"`{key}`" for key in given) + "}", text)
+    elif len(selections) > 1:
+        yield errors.invalid_value(path, "{" + ", ".join(f"`{key}`" for key in selections) + "}", text)

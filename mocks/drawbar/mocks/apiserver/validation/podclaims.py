@@ -27,10 +27,10 @@ def validate(metadata: Json, spec: Json, *, nested: bool) -> Iterator[Cause]:
         source, where = (entry.get("source") or {}, f"{path}.source") if nested else (entry, path)
         yield from _name(name, path, seen, metadata, generated=bool(source.get(_FIELDS[1])))
         seen.add(name)
-        given = [key for key in _FIELDS if source.get(key) is not None]
-        if len(given) != 1:
-            yield errors.invalid_value(where, "object", _BOTH if given else _NEITHER)
-        for key in given:
+        sources = [key for key in _FIELDS if source.get(key) is not None]
+        if len(sources) != 1:
+            yield errors.invalid_value(where, "object", _BOTH if sources else _NEITHER)
+        for key in sources:
             yield from names.subdomain(source[key], f"{where}.{key}")
     for key in _CONTAINERS:
         for number, container in enumerate(spec.get(key) or ()):

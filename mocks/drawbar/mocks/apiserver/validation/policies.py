@@ -29,7 +29,7 @@ def check_shared_capacity(capacity: Json, path: str) -> Iterator[Cause]:
         return
     here = f"{path}.requestPolicy"
     values, limits = policy.get("validValues") or [], policy.get("validRange")
-    given = "validValues" if values else "validRange"
+    field = "validValues" if values else "validRange"
     if values and limits is not None:
         text = (
             "exactly one policy can be specified, cannot specify "
@@ -37,7 +37,7 @@ def check_shared_capacity(capacity: Json, path: str) -> Iterator[Cause]:
         )
         yield errors.forbidden_value(here, text)
     elif (values or limits is not None) and policy.get("default") is None:
-        yield errors.required_value(f"{here}.default", f"required when {given} is defined")
+        yield errors.required_value(f"{here}.default", f"required when {field} is defined")
     elif values:
         yield from _values(policy, capacity["value"], f"{here}.validValues")
     elif limits is not None:

@@ -77,16 +77,16 @@ def validate(spec: Json, profile: Profile, old: Json | None = None) -> Iterator[
 
 def _node(spec: Json) -> Iterator[Cause]:
     """Yield a problem unless there is exactly one selection of the devices' nodes."""
-    given: list[str] = []
+    selections: list[str] = []
     if spec.get("nodeName") is not None:
         if spec["nodeName"]:
-            given.append("nodeName")
+            selections.append("nodeName")
             yield from names.subdomain(spec["nodeName"], "spec.nodeName")
         else:
             text = "must be either unset or set to a non-empty string"
             yield errors.invalid_value("spec.nodeName", "", text)
     if spec.get("nodeSelector") is not None:
-        given.append("nodeSelector")
+        selections.append("nodeSelector")
         yield from nodes.selector(spec["nodeSelector"], "spec.nodeSelector")
         terms = spec["nodeSelector"].get("nodeSelectorTerms") or []
         if len(terms) != 1:
@@ -94,14 +94,14 @@ def _node(spec: Json) -> Iterator[Cause]:
             yield errors.invalid_value("spec.nodeSelector.nodeSelectorTerms", terms, text)
     for key in ("allNodes", "perDeviceNodeSelection"):
         if spec.get(key) is True:
-            given.append(key)
+            selections.append(key)
         elif spec.get(key) is False:
             yield errors.invalid_value(f"spec.{key}", False, "must be either unset or set to true")
     text = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-    if not given:
+    if not selections:
         yield errors.required_value("spec", text)
-    elif len(given) > 1:
-        shown = "{" + ", ".join(f"`{key}`" for key in given) + "}"
+    elif len(selections) > 1:
+        shown = "{" + ", ".join(f"`{key}`" for key in selections) + "}"
         yield errors.invalid_value("spec", shown, f"{text}, but multiple fields are set")
 
 

@@ -24,9 +24,9 @@ def _change_etags(
         rest = {name: value for name, value in body.items() if name != _ETAG}
         return rest if etag is None else {**rest, _ETAG: etag}
 
-    given = answer.headers.get("ETag")
+    etag_header = answer.headers.get("ETag")
     changed = replace(answer, body=map_objects(answer.body, change))
-    return changed if given is None else changed.with_header("ETag", header(given))
+    return changed if etag_header is None else changed.with_header("ETag", header(etag_header))
 
 
 def _stale(asked: Asked) -> Answer:
@@ -48,8 +48,8 @@ async def _weaken(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
 
 
 async def _unquote(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
-    given = asked.headers.get("If-Match")
-    quoted = asked.with_header("If-Match", _quote_etag(given)) if given is not None else asked
+    if_match = asked.headers.get("If-Match")
+    quoted = asked.with_header("If-Match", _quote_etag(if_match)) if if_match is not None else asked
     body = asked.json()
     if isinstance(body, dict) and (
         named := [name for name in _OF_ACTIONS if isinstance(body.get(name), str)]

@@ -14,8 +14,8 @@ _DEVICES = (paths.ENDPOINTS, paths.BLOCKS)
 
 def _is_sick(asked: Asked, setting: Setting) -> bool:
     """Return whether a request reads the resource of the last device."""
-    place = f"/{setting.last_device}"
-    return asked.is_read and asked.resource.endswith(place) and any(each in asked.resource for each in _SICK)
+    suffix = f"/{setting.last_device}"
+    return asked.is_read and asked.resource.endswith(suffix) and any(each in asked.resource for each in _SICK)
 
 
 def _covers_sick(asked: Asked) -> bool:

@@ -6,7 +6,7 @@ These are rules of the real scheduler that affect a driver:
   once.
 - If more than 128 nodes fit, a random subset is offered, different each time; the selected node need not be in it.
 - Every attempt picks again among the fitting nodes, so the selection may change while a driver allocates. An
-  allocation for another node is given back only when no node fits, one random claim at a time.
+  allocation for another node is deallocated only when no node fits, one random claim at a time.
 - A selection is withdrawn before a request for deallocation. Otherwise the driver would allocate for the same node
   again.
 
@@ -113,7 +113,7 @@ class _Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sieve:
-    """The fitting nodes, the reasons against the others, and the claims that could be given back to change that."""
+    """The fitting nodes, the reasons against the others, and the claims that could be deallocated to change that."""
 
     fitting: Sequence[str]
     refusals: Sequence[str]
@@ -225,8 +225,8 @@ def _is_selected(node: matching.Node, need: _Need) -> bool:
 def _decide_without_node(
     pod: documents.Document, sieve: _Sieve, context: documents.Document | None, world: World
 ) -> Deallocate | modern.Unschedulable:
-    """Decide for a pod without a fitting node: give back a blocking claim not used by another pod, if there is one."""
-    claim = _given_back(pod, sieve.blocking, world)
+    """Decide for a pod without a fitting node: deallocate a blocking claim unused by other pods, if there is one."""
+    claim = _find_unshared_claim(pod, sieve.blocking, world)
     if claim is None:
         after = messages.STILL_NOT_SCHEDULABLE if sieve.needs else messages.NOTHING_TO_DEALLOCATE
         return modern.Unschedulable(reason=messages.describe_refusals(sieve.refusals, after))
@@ -239,7 +239,9 @@ def _decide_without_node(
     )
 
 
-def _given_back(pod: documents.Document, blocking: Sequence[Use], world: World) -> documents.Document | None:
+def _find_unshared_claim(
+    pod: documents.Document, blocking: Sequence[Use], world: World
+) -> documents.Document | None:
     for use in world.chance.sample(blocking, len(blocking)):
         if all(consumer.get("uid") == pod.metadata.uid for consumer in documents.reserved_for(use.claim)):
             return use.claim
