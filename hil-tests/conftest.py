@@ -171,7 +171,7 @@ async def newer_node(lab, newer_guest, tmp_path_factory):
 async def node(lab, guest, logs, tmp_path_factory):
     """Yield a node of a cluster, with daemon and kubelet."""
     if SITE is not None:
-        async with stand.standing(SITE, ASSIGNED, tmp_path_factory.mktemp("site"), logs) as made:
+        async with stand.running_node(SITE, ASSIGNED, tmp_path_factory.mktemp("site"), logs) as made:
             yield made
         return
     async with (

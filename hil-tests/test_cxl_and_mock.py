@@ -81,9 +81,9 @@ async def of_the_kernel(node):
         await persistent.make_region(node.guest, SIZE)
         await waiting.until(lambda: count("add", "dax0.0"))
         shown = {}
-        for place in REGIONS:
-            output = await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", place))
-            shown[place] = json.loads(output)
+        for folder in REGIONS:
+            output = await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", folder))
+            shown[folder] = json.loads(output)
         await persistent.delete_region(node.guest)
         await node.guest.write(f"/sys/bus/pci/devices/{CARD}/driver/unbind", f"{CARD}\n")
         await node.guest.write(f"/sys/bus/pci/devices/{CARD}/remove", "1\n")
@@ -100,7 +100,7 @@ async def of_the_mock(folder):
         for path, value in REGION:
             await host.write(f"bus/cxl/devices/{path}", value)
         await host.write("bus/cxl/drivers_probe", "region0")
-        shown = {place: kernel_probe.tree((host.tree.root / place[5:]).resolve()) for place in REGIONS}
+        shown = {folder: kernel_probe.tree((host.tree.root / folder[5:]).resolve()) for folder in REGIONS}
         await host.write("bus/cxl/devices/region0/commit", 0)
         await host.write("bus/cxl/devices/decoder0.0/delete_region", "region0")
         await host.write("bus/pci/drivers/cxl_pci/unbind", CARD)
@@ -114,9 +114,9 @@ async def test_persistent_memory_comes_and_goes_as_on_the_kernel(node, tmp_path)
     (mock_events, mock_of_nd), mock_shown = await of_the_mock(tmp_path)
     assert mock_events == events
     assert mock_of_nd == of_nd
-    for place in REGIONS:
-        modes = {path: entry.get("mode") for path, entry in mock_shown[place].items()}
-        assert modes == {path: shown[place].get(path, {}).get("mode") for path in modes}
-        contents = {path for path, entry in mock_shown[place].items() if "content" in entry}
-        differ = {path for path in contents if mock_shown[place][path] != shown[place][path]}
+    for folder in REGIONS:
+        modes = {path: entry.get("mode") for path, entry in mock_shown[folder].items()}
+        assert modes == {path: shown[folder].get(path, {}).get("mode") for path in modes}
+        contents = {path for path, entry in mock_shown[folder].items() if "content" in entry}
+        differ = {path for path in contents if mock_shown[folder][path] != shown[folder][path]}
         assert {path.rpartition("/")[2] for path in differ} <= OWN

@@ -69,7 +69,7 @@ def write_site(guest, folder):
         with (folder / name).open("wb") as image:
             image.truncate(IMAGE_BYTES)
         devices.append({"driver": "nvme", "id": name, "serial": f"FIELD-{name}", "file": str(folder / name)})
-    host = {"id": guest.machine.name, "qmp": str(guest.places.fabric), "ports": ["port-2"]}
+    host = {"id": guest.machine.name, "qmp": str(guest.paths.fabric), "ports": ["port-2"]}
     (folder / "fabric.json").write_text(json.dumps({"hosts": [host], "devices": devices}))
     (folder / "door.py").write_text(DOOR)
     command = [sys.executable, str(folder / "door.py"), str(folder / "door")]

@@ -1,4 +1,4 @@
-"""Devices of a fabric manager in the electrician's place: the simulated fabric, behind its own adapter, and this machine."""
+"""Devices of a fabric manager instead of the electrician: the simulated fabric, behind its own adapter, and this machine."""
 
 import dataclasses
 import io

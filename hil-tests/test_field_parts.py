@@ -28,13 +28,13 @@ def encode_changed_site(path, value):
     """Return GOOD as JSON with another value at a path such as node.host; None takes the key away."""
     content = json.loads(json.dumps(GOOD))
     *above, key = path.split(".")
-    place = content
+    parent = content
     for name in above:
-        place = place[int(name)] if isinstance(place, list) else place[name]
+        parent = parent[int(name)] if isinstance(parent, list) else parent[name]
     if value is None:
-        del place[key]
+        del parent[key]
     else:
-        place[key] = value
+        parent[key] = value
     return json.dumps(content)
 
 
@@ -220,14 +220,14 @@ def test_a_test_takes_only_its_assigned_devices():
     assigned.fill([GPU, DISK])
     assert assigned.take("nvme") == DISK
     assert assigned.take("") == GPU
-    with pytest.raises(errors.LabError, match="given no further device of class nvme"):
+    with pytest.raises(errors.LabError, match="no further device of class nvme"):
         assigned.take("nvme")
 
 
 def test_the_command_of_the_file_gets_one_argument_more_a_line_for_the_shell_over_there():
     about = dataclasses.replace(SITE.node, checkout="/opt/my checkout")
-    *given, line = node.command(about)
-    assert tuple(given) == about.command
+    *program, line = node.command(about)
+    assert tuple(program) == about.command
     assert line.endswith("exec '/opt/my checkout/.venv/bin/python' -m lab.agent --stdio")
 
 

@@ -44,14 +44,14 @@ def test_an_archive_is_what_cpio_reads_and_the_same_bytes_each_time():
     assert data == cpio.archive(entries)
     assert len(data) % 512 == 0
     unpacked = {}
-    place = 0
-    while data[place : place + 6] == b"070701":
-        fields = [int(data[place + 6 + 8 * index : place + 14 + 8 * index], 16) for index in range(13)]
+    offset = 0
+    while data[offset : offset + 6] == b"070701":
+        fields = [int(data[offset + 6 + 8 * index : offset + 14 + 8 * index], 16) for index in range(13)]
         mode, size, name_size = fields[1], fields[6], fields[11]
-        name = data[place + 110 : place + 110 + name_size - 1].decode()
-        place += -(-(110 + name_size) // 4) * 4
-        unpacked[name] = (stat.filemode(mode), data[place : place + size])
-        place += -(-size // 4) * 4
+        name = data[offset + 110 : offset + 110 + name_size - 1].decode()
+        offset += -(-(110 + name_size) // 4) * 4
+        unpacked[name] = (stat.filemode(mode), data[offset : offset + size])
+        offset += -(-size // 4) * 4
     assert unpacked == {
         "bin": ("drwxr-xr-x", b""),
         "bin/tool": ("-rwxr-xr-x", b"#!/bin/sh\n"),
@@ -95,15 +95,15 @@ def test_a_newer_qemu_and_kernel_that_cannot_be_had_are_named_with_their_mirror(
 def test_a_newer_qemu_and_kernel_of_the_cache_are_used_without_a_mirror(tmp_path, monkeypatch):
     monkeypatch.setattr(packages, "MIRROR", "http://127.0.0.1:9/debian")
     own = tmp_path / packages.BACKPORTS
-    for place in (
+    for path in (
         f"linux-image-6.12_1.{packages._KEPT}/boot/vmlinuz-6.12",
         f"linux-image-6.12_1.{packages._KEPT}/lib/modules/6.12/modules.builtin",
         "qemu-system-x86_10/usr/bin/qemu-system-x86_64",
         "qemu-system-data_10/usr/share/qemu/pvh.bin",
         "seabios_1/usr/share/seabios/bios.bin",
     ):
-        (own / place).parent.mkdir(parents=True)
-        (own / place).touch()
+        (own / path).parent.mkdir(parents=True)
+        (own / path).touch()
     qemu, kernel = packages.newer(tmp_path)
     assert (kernel.release, Path(qemu.program).name) == ("6.12", "qemu-system-x86_64")
     assert [path.name for path in qemu.data] == ["qemu", "seabios"]
@@ -245,11 +245,11 @@ def children_of(pid):
 
 def test_the_command_line_has_a_native_hot_plug_port_for_each_slot():
     made = machine.Machine(name="w", ports=2, cxl_ports=1)
-    places = machine.Places.from_folders(Path("/f"), Path("/l"), "w")
+    paths = machine.MachinePaths.from_folders(Path("/f"), Path("/l"), "w")
     kernel = packages.Kernel(release="6.1", image=Path("/k"), modules=Path("/m"))
     words = machine.command(
         made,
-        places,
+        paths,
         qemu=packages.Qemu(program="qemu"),
         kernel=kernel,
         initrd=Path("/i"),

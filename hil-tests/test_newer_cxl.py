@@ -259,9 +259,9 @@ def summary(events):
 async def of_the_kernel(node):
     shown = {}
 
-    async def look(name, place):
+    async def look(name, folder):
         shown[name] = json.loads(
-            await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", place))
+            await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", folder))
         )
 
     async with node.guest.process(*node.guest.module("lab.kernel_probe", "events")) as process:

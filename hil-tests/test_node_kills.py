@@ -51,7 +51,7 @@ async def lend(node, name):
     return await handover.attach_device(node, await node.chassis.disk(name), "port-1")
 
 
-async def given_back(node, lent):
+async def release(node, lent):
     await handover.give_back(node, lent)
     assert await node.slot("1") == ("0", "0")
 
@@ -62,7 +62,7 @@ async def test_killed_before_the_attach_it_finds_the_disk_that_came_meanwhile(no
     await handover.connect(node, lent)
     await daemon.start(*FLAGS)
     await node.cluster.visible(lent.device)
-    await given_back(node, lent)
+    await release(node, lent)
 
 
 async def test_killed_while_it_powers_a_slot_the_device_becomes_visible(node, daemon):
@@ -87,7 +87,7 @@ async def test_killed_while_a_driver_is_bound_the_disk_becomes_visible(node, dae
         await node.guest.write("/sys/bus/pci/drivers_autoprobe", "1\n")
     await daemon.start(*FLAGS)
     assert (await node.cluster.visible(lent.device))["kernelDriver"] == "nvme"
-    await given_back(node, lent)
+    await release(node, lent)
 
 
 async def test_a_restarted_daemon_does_not_report_a_visible_disk_again(node, daemon):
@@ -96,7 +96,7 @@ async def test_a_restarted_daemon_does_not_report_a_visible_disk_again(node, dae
     await daemon.end()
     await daemon.start(*FLAGS)
     assert await node.cluster.condition(lent.device, "Visible") == before
-    await given_back(node, lent)
+    await release(node, lent)
 
 
 async def test_a_disk_pulled_while_the_daemon_is_down_is_reported_lost(node, daemon):
@@ -109,7 +109,7 @@ async def test_a_disk_pulled_while_the_daemon_is_down_is_reported_lost(node, dae
         lambda condition: condition["status"] == "False",
     )
     assert lost["reason"] == "DeviceLost"
-    await given_back(node, lent)
+    await release(node, lent)
 
 
 async def test_killed_while_it_prepares_a_claim_the_pod_has_its_disk(node, daemon):
@@ -126,7 +126,7 @@ async def test_killed_while_it_prepares_a_claim_the_pod_has_its_disk(node, daemo
     assert [name for name in left if not name.startswith(".")] == []
     for name in left:
         await node.guest.output("rm", f"/run/cdi/{name}")
-    await given_back(node, lent)
+    await release(node, lent)
 
 
 async def test_killed_while_a_container_uses_a_disk_it_is_released_after_its_users(node, daemon):

@@ -133,19 +133,19 @@ async def namespace_of(node, address):
 @pytest.mark.hardware(nvme=1, writes=True)
 async def test_a_disk_that_is_mounted_is_not_taken_away(node):
     disk, device, seen = await attach(node, "disk-e", "port-2")
-    path, place = await namespace_of(node, seen["pciAddress"]), f"{node.layout.configuration}/mounted"
+    path, mount_point = await namespace_of(node, seen["pciAddress"]), f"{node.layout.configuration}/mounted"
     await node.guest.output("mkfs.ext4", "-q", "-F", path)
-    await node.guest.make_folder(place)
-    await node.guest.output("mount", path, place)
+    await node.guest.make_folder(mount_point)
+    await node.guest.output("mount", path, mount_point)
     await node.cluster.deallocate("disk-e")
     await node.cluster.begin_release(device)
     reported = await waiting.until(
         lambda: node.cluster.condition(device, "Released"),
         lambda condition: condition.get("status") == "False",
     )
-    assert f"mounted at {place}" in reported["message"]
+    assert f"mounted at {mount_point}" in reported["message"]
     assert await node.slot(seen["slot"]) == ("1", "1")
-    await node.guest.output("umount", place)
+    await node.guest.output("umount", mount_point)
     await node.cluster.wait_until_released(device)
     await node.chassis.out(disk)
     await node.cluster.end_release(device)

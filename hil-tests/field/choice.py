@@ -62,12 +62,12 @@ def _decide(test: Test, listed: Sequence[configuration.Device]) -> Choice:
         fit = [device for device in listed if device.device_class == device_class]
         usable = [device for device in fit if device.expendable or not test.writes]
         if len(usable) < count:
-            return Choice(test=test, reason=_explain_lack(device_class, count, len(fit), len(usable)))
+            return Choice(test=test, reason=_explain_shortage(device_class, count, len(fit), len(usable)))
         chosen += usable[:count]
     return Choice(test=test, devices=tuple(chosen))
 
 
-def _explain_lack(device_class: str, count: int, listed: int, usable: int) -> str:
+def _explain_shortage(device_class: str, count: int, listed: int, usable: int) -> str:
     if listed >= count:
         return f"writes to {count} of class {device_class}, and {usable} listed say `contents: lose`"
     return f"wants {count} of class {device_class}, and {listed} are listed"

@@ -197,8 +197,8 @@ def credentials(text: str) -> contract.Credentials:
         raise InvalidConfiguration(["the credentials file is not YAML"]) from None
     table = reading.Table(content, "the credentials file", problems)
     names = ("username", "password", "token", "authority", "certificate", "key")
-    given = {name: table.text(name, "") for name in names}
+    values = {name: table.text(name, "") for name in names}
     table.nothing_else()
     if problems:
         raise InvalidConfiguration(problems)
-    return contract.Credentials(**given)
+    return contract.Credentials(**values)

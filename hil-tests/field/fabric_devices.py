@@ -1,6 +1,6 @@
-"""The devices of a site, in the place of the lab's electrician: the fabric's adapter plugs them in and takes them out.
+"""The devices of a site, instead of the lab's electrician: the fabric's adapter plugs them in and takes them out.
 
-Only what the file lists is ever named to the fabric, and of that only what the running test was given.
+Only what the file lists is ever named to the fabric, and of that only the devices assigned to the running test.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.2
 
 
 class Assigned:
-    """What the running test was given; `FabricDevices` takes from it."""
+    """The devices assigned to the running test; `FabricDevices` takes from it."""
 
     def __init__(self) -> None:
         self._devices: list[configuration.Device] = []
@@ -33,13 +33,13 @@ class Assigned:
         """Hand out the next device of a class, or of any class where the class is empty.
 
         Raises:
-            errors.LabError: the test was given no further one.
+            errors.LabError: no further device is assigned to the test.
         """
         for device in self._devices:
             if device_class in ("", device.device_class):
                 self._devices.remove(device)
                 return device
-        raise errors.LabError(f"this test was given no further device of class {device_class or 'any'}")
+        raise errors.LabError(f"no further device of class {device_class or 'any'} is assigned to this test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class FabricDevices:
         self._ids: dict[str, str] = {}
 
     def card(self, name: str) -> Card:
-        """Return the next device that the test was given, of any class."""
+        """Return the next assigned device, of any class."""
         listed = self._take_device(name, "")
         return Card(name=name, serial=self._serials[listed.id], device_class=listed.device_class)
 
     async def disk(self, name: str) -> chassis.Disk:
-        """Return the next NVMe disk that the test was given; there is no file of its content."""
+        """Return the next assigned NVMe disk; there is no file of its content."""
         listed = self._take_device(name, "nvme")
         return chassis.Disk(name=name, serial=self._serials[listed.id], file=Path())
 
@@ -81,7 +81,7 @@ class FabricDevices:
         return listed
 
     def where(self, port: str) -> dict[str, str]:
-        """Return what the node is to say of a port's place: nothing, since the fabric chooses the port."""
+        """Return what the node is to say of a port's position: nothing, since the fabric chooses the port."""
         del port
         return {}
 

@@ -38,8 +38,8 @@ class Node(reached.Reached):
         path = f"PYTHONPATH={self._about.checkout}/hil-tests"
         return "/usr/bin/env", path, self._about.python, "-m", name, *arguments
 
-    async def hold(self, process: asyncio.subprocess.Process) -> None:
-        """Wait for the agent's hello.
+    async def wait_for_hello(self, process: asyncio.subprocess.Process) -> None:
+        """Carry the agent's messages, and wait for its hello.
 
         Raises:
             errors.Unavailable: it does not come; the message quotes the command's output.
@@ -90,7 +90,7 @@ async def connected(about: configuration.Node, log: Path) -> AsyncIterator[Node]
         try:
             async with waiting.tasks() as tasks:
                 node = Node(about, tasks, log)
-                await node.hold(process)
+                await node.wait_for_hello(process)
                 yield node
                 assert process.stdin is not None
                 process.stdin.close()

@@ -66,10 +66,10 @@ async def fabric(site: configuration.Site) -> AsyncIterator[contract.FabricAdapt
 
 
 def _settings(about: configuration.Fabric) -> contract.AdapterConfig:
-    given = contract.Credentials()
+    credentials = contract.Credentials()
     if about.credentials_file:
         try:
-            given = configuration.credentials(Path(about.credentials_file).read_text())
+            credentials = configuration.credentials(Path(about.credentials_file).read_text())
         except OSError as error:
             raise configuration.InvalidConfiguration(
                 [f"the credentials file {about.credentials_file} cannot be read: {error.strerror}"]
@@ -79,7 +79,7 @@ def _settings(about: configuration.Fabric) -> contract.AdapterConfig:
         endpoint=about.endpoint,
         parameters=about.parameters,
         timeout_seconds=about.timeout_seconds,
-        credentials=given,
+        credentials=credentials,
         tls=contract.Tls(verify=about.verify, server_name=about.server_name),
     )
 

@@ -18,7 +18,7 @@ FOLDER = "/run/drawbar-hil.XXXXXX"
 
 
 @contextlib.asynccontextmanager
-async def standing(
+async def running_node(
     site: configuration.Site, assigned: fabric_devices.Assigned, folder: Path, logs: Path
 ) -> AsyncIterator[worker.Worker]:
     """Start kubelet and daemon on the node, and yield it once it is ready.

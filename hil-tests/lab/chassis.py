@@ -135,18 +135,18 @@ class Chassis:
         Raises:
             errors.MonitorRefusal: QEMU does not.
         """
-        given: dict[str, str | int]
+        arguments: dict[str, str | int]
         match device:
             case Disk():
-                given = {"driver": "nvme", "drive": device.name, "serial": device.serial}
+                arguments = {"driver": "nvme", "drive": device.name, "serial": device.serial}
             case Memory(volatile=True):
-                given = {
+                arguments = {
                     "driver": "cxl-type3",
                     "volatile-memdev": f"{device.name}-memory",
                     "sn": device.serial,
                 }
             case Memory():
-                given = {
+                arguments = {
                     "driver": "cxl-type3",
                     "memdev": f"{device.name}-memory",
                     "lsa": f"{device.name}-labels",
@@ -154,7 +154,7 @@ class Chassis:
                 }
             case Controller():
                 queues = _QUEUES_PER_FUNCTION * device.functions
-                given = {
+                arguments = {
                     "driver": "nvme",
                     "serial": device.serial,
                     "subsys": machine.SUBSYSTEM,
@@ -166,10 +166,10 @@ class Chassis:
                     "msix_qsize": device.functions + 5,
                 }
             case Network():
-                given = {"driver": "igb"}
+                arguments = {"driver": "igb"}
             case Accelerator():
-                given = {"driver": "ivshmem-plain", "memdev": f"{device.name}-memory"}
-        await self._guest.monitor.ask("device_add", given | {"id": device.name, "bus": port})
+                arguments = {"driver": "ivshmem-plain", "memdev": f"{device.name}-memory"}
+        await self._guest.monitor.ask("device_add", arguments | {"id": device.name, "bus": port})
 
     def where(self, port: str) -> dict[str, str]:
         """Return what the node is to say of a device in a PCIe port: its slot and its address."""

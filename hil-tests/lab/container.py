@@ -84,8 +84,8 @@ def _bind(source: Path, target: Path, options: Any) -> None:
 
 
 def _environment(spec: dict[str, Any]) -> dict[str, str]:
-    given = (spec.get("process") or {}).get("env") or ()
-    return dict(text.split("=", 1) for text in given)
+    environment = (spec.get("process") or {}).get("env") or ()
+    return dict(text.split("=", 1) for text in environment)
 
 
 def _mount(source: str, target: str, kind: str, flags: int) -> None:

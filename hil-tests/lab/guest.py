@@ -17,18 +17,18 @@ class Guest(reached.Reached):
     Attributes:
         machine: its hardware.
         monitor: QEMU's monitor: what a chassis and its operator do.
-        places: its sockets and logs.
+        paths: its sockets and logs.
     """
 
     def __init__(
         self,
         made: machine.Machine,
-        places: machine.Places,
+        paths: machine.MachinePaths,
         connection: monitor.Monitor,
         tasks: asyncio.TaskGroup,
     ) -> None:
         super().__init__(made.name, tasks)
-        self.machine, self.places, self.monitor = made, places, connection
+        self.machine, self.paths, self.monitor = made, paths, connection
         self._connection: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -65,7 +65,7 @@ class Guest(reached.Reached):
         await self._disconnect()
 
     async def _connect(self) -> None:
-        reader, writer = await asyncio.open_unix_connection(str(self.places.channel))
+        reader, writer = await asyncio.open_unix_connection(str(self.paths.channel))
         try:
             await self._carry(reader, writer)
         finally:
@@ -87,7 +87,7 @@ class Guest(reached.Reached):
     def console_tail(self) -> str:
         """Return the last lines of its console."""
         try:
-            lines = self.places.log.read_text(errors="replace").splitlines()
+            lines = self.paths.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return "(nothing)"
         return "\n".join(lines[-CONSOLE_LINES:])

@@ -86,26 +86,26 @@ class Lab:
             errors.Unavailable: it wants a newer QEMU and kernel, and they cannot be had.
         """
         kit = await asyncio.to_thread(_newer) if made.newer else self.kit
-        places = machine.Places.from_folders(self.folder, self.logs, made.name)
+        paths = machine.MachinePaths.from_folders(self.folder, self.logs, made.name)
         if plugged is None:
-            await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
+            await asyncio.to_thread(packages.file_system, paths.disk, DISK_BYTES)
         if made.paired_ports:
             table = firmware.slots_of_two_ports(machine.PAIRED_DEVICE, machine.PAIRED_SLOTS)
-            await asyncio.to_thread(places.firmware.write_bytes, table)
+            await asyncio.to_thread(paths.firmware.write_bytes, table)
         # A QEMU that is killed leaves its sockets behind.
-        places.channel.unlink(missing_ok=True)
+        paths.channel.unlink(missing_ok=True)
         arguments = machine.command(
             made,
-            places,
+            paths,
             qemu=kit.qemu,
             kernel=kit.kernel,
             initrd=kit.image,
             agent=machine.agent_command(CHECKOUT, Path(sys.executable)),
         ) + list(plugged or ())
-        async with self._room, self._process(arguments, places) as process, waiting.tasks() as tasks:
-            await self._sockets(process, places)
-            async with monitor.connected(places.monitor) as connection:
-                running = guest.Guest(made, places, connection, tasks)
+        async with self._room, self._process(arguments, paths) as process, waiting.tasks() as tasks:
+            await self._sockets(process, paths)
+            async with monitor.connected(paths.monitor) as connection:
+                running = guest.Guest(made, paths, connection, tasks)
                 try:
                     await running.start()
                     yield running
@@ -114,9 +114,9 @@ class Lab:
 
     @contextlib.asynccontextmanager
     async def _process(
-        self, arguments: list[str], places: machine.Places
+        self, arguments: list[str], paths: machine.MachinePaths
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        with places.errors.open("ab") as log:
+        with paths.errors.open("ab") as log:
             # In a group of its own: Ctrl-C in a terminal reaches this process alone, which stops it in order.
             process = await asyncio.create_subprocess_exec(
                 *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
@@ -129,12 +129,12 @@ class Lab:
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()
 
-    async def _sockets(self, process: asyncio.subprocess.Process, places: machine.Places) -> None:
+    async def _sockets(self, process: asyncio.subprocess.Process, paths: machine.MachinePaths) -> None:
         """Wait until QEMU serves its sockets."""
         async with asyncio.timeout(SOCKET_SECONDS):
-            while not places.channel.exists():
+            while not paths.channel.exists():
                 if process.returncode is not None:
-                    log = places.errors.read_text(errors="replace").strip()[-500:]
+                    log = paths.errors.read_text(errors="replace").strip()[-500:]
                     raise errors.GuestFailure(
                         f"QEMU ended with {process.returncode}: {log or 'it printed nothing'}"
                     )

@@ -70,8 +70,8 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where the sockets and logs of one machine are.
+class MachinePaths:
+    """The paths of the sockets and logs of one machine.
 
     Attributes:
         monitor: QMP, for the lab and the tests.
@@ -93,8 +93,8 @@ class Places:
     firmware: Path
 
     @classmethod
-    def from_folders(cls, folder: Path, logs: Path, name: str) -> "Places":
-        """Return the usual places for a machine of this name."""
+    def from_folders(cls, folder: Path, logs: Path, name: str) -> "MachinePaths":
+        """Return the paths of a machine of this name."""
         return cls(
             monitor=folder / f"{name}.qmp",
             fabric=folder / f"{name}.fabric.qmp",
@@ -109,7 +109,7 @@ class Places:
 
 def command(
     machine: Machine,
-    places: Places,
+    paths: MachinePaths,
     *,
     qemu: packages.Qemu,
     kernel: packages.Kernel,
@@ -136,10 +136,10 @@ def command(
         *(("-uuid", machine.uuid) if machine.uuid else ()),
         *("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"),
         *("-kernel", str(kernel.image), "-initrd", str(initrd), "-append", _kernel_arguments(machine, agent)),
-        *_files(places),
-        *_sockets(places),
+        *_files(paths),
+        *_sockets(paths),
         *_ports(machine),
-        *(_paired_ports(places) if machine.paired_ports else ()),
+        *(_paired_ports(paths) if machine.paired_ports else ()),
     ]
 
 
@@ -150,24 +150,24 @@ def _kernel_arguments(machine: Machine, agent: str) -> str:
     return f"{fixed} lab_name={machine.name} lab_agent={reported}"
 
 
-def _files(places: Places) -> list[str]:
+def _files(paths: MachinePaths) -> list[str]:
     shared = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
-    disk = f"file={places.disk},format=raw,if=none,id=disk,cache=unsafe"
+    disk = f"file={paths.disk},format=raw,if=none,id=disk,cache=unsafe"
     return ["-virtfs", shared, "-drive", disk, "-device", "virtio-blk-pci,drive=disk"]
 
 
-def _sockets(places: Places) -> list[str]:
+def _sockets(paths: MachinePaths) -> list[str]:
     def socket(name: str, path: Path, *, more: str = "") -> list[str]:
         return ["-chardev", f"socket,id={name},path={path},server=on,wait=off{more}"]
 
     return [
-        *socket("monitor", places.monitor),
+        *socket("monitor", paths.monitor),
         *("-mon", "chardev=monitor,mode=control"),
-        *socket("fabric", places.fabric),
+        *socket("fabric", paths.fabric),
         *("-mon", "chardev=fabric,mode=control"),
-        *socket("console", places.console, more=f",logfile={places.log},logappend=on"),
+        *socket("console", paths.console, more=f",logfile={paths.log},logappend=on"),
         *("-serial", "chardev:console"),
-        *socket("channel", places.channel),
+        *socket("channel", paths.channel),
         *(
             "-device",
             "virtio-serial-pci,id=serial",
@@ -186,19 +186,19 @@ def _ports(machine: Machine) -> list[str]:
         arguments += ["-device", "pxb-cxl,id=cxl,bus=pcie.0,bus_nr=64"]
         arguments += ["-machine", "cxl-fmw.0.targets.0=cxl,cxl-fmw.0.size=4G"]
     for number, name in enumerate(machine.cxl_port_names):
-        place = f"port={number},chassis=2,slot={101 + number}"
-        arguments += ["-device", f"cxl-rp,id={name},bus=cxl,{place}"]
+        position = f"port={number},chassis=2,slot={101 + number}"
+        arguments += ["-device", f"cxl-rp,id={name},bus=cxl,{position}"]
     return arguments
 
 
-def _paired_ports(places: Places) -> list[str]:
-    table = f"sig=SSDT,rev=2,oem_id=DRAWBR,oem_table_id=SLOTS,oem_rev=1,data={places.firmware}"
+def _paired_ports(paths: MachinePaths) -> list[str]:
+    table = f"sig=SSDT,rev=2,oem_id=DRAWBR,oem_table_id=SLOTS,oem_rev=1,data={paths.firmware}"
     arguments = ["-acpitable", table]
     for number in range(4):
         device, function = divmod(number, 2)
-        place = f"addr={PAIRED_DEVICE + device:x}.{function},multifunction=on,chassis=3,slot={11 + number}"
+        position = f"addr={PAIRED_DEVICE + device:x}.{function},multifunction=on,chassis=3,slot={11 + number}"
         hot_plug = "on" if device else "off"
-        port = f"pcie-root-port,id=pair-{number + 1},bus=pcie.0,{place},hotplug={hot_plug}"
+        port = f"pcie-root-port,id=pair-{number + 1},bus=pcie.0,{position},hotplug={hot_plug}"
         arguments += ["-device", port]
         if not device:
             arguments += ["-device", f"e1000e,bus=pair-{number + 1},mac=52:54:00:00:00:{11 + number:02x}"]
@@ -208,6 +208,6 @@ def _paired_ports(places: Places) -> list[str]:
 def agent_command(checkout: Path, python: Path) -> str:
     """Return the shell command that runs the agent from this checkout."""
     # What the tests are run from counts before what the virtual environment was made from.
-    places = [str(checkout / "hil-tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    path = f"PYTHONPATH={shlex.quote(os.pathsep.join(places))}"
+    folders = [str(checkout / "hil-tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = f"PYTHONPATH={shlex.quote(os.pathsep.join(folders))}"
     return f"PATH=/usr/sbin:/usr/bin:/sbin:/bin {path} {shlex.quote(str(python))} -m lab.agent"

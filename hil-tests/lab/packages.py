@@ -120,7 +120,7 @@ def newer(folder: Path) -> tuple[Qemu, Kernel]:
     program = roots[0] / "usr/bin" / QEMU
     if not program.exists():
         raise errors.Unavailable(f"{roots[0]} holds no {QEMU}: delete it, and it is downloaded again")
-    data = tuple(root / place for root in roots for place in _QEMU_DATA if (root / place).is_dir())
+    data = tuple(root / path for root in roots for path in _QEMU_DATA if (root / path).is_dir())
     return Qemu(program=str(program), data=data), _kernel(kernels[-1])
 
 
@@ -133,8 +133,8 @@ def _apt(folder: Path) -> Mapping[str, str]:
     if not KEYRING.exists():
         raise errors.Unavailable(f"{KEYRING} is not there: apt-get install debian-archive-keyring")
     apt = folder / "apt"
-    for place in ("state/lists/partial", "cache/archives/partial"):
-        (apt / place).mkdir(parents=True, exist_ok=True)
+    for path in ("state/lists/partial", "cache/archives/partial"):
+        (apt / path).mkdir(parents=True, exist_ok=True)
     (apt / "sources.list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {BACKPORTS} main\n")
     (apt / "apt.conf").write_text(
         f'Dir::State "{apt}/state";\nDir::Cache "{apt}/cache";\nDir::State::status "/var/lib/dpkg/status";\n'

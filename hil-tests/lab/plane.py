@@ -91,7 +91,7 @@ def _describe(
         about = {"id": f"twin-{number}", "enclosure": ENCLOSURE, "model": "twin"}
         devices.append({"driver": "ivshmem-plain", "file": str(region)} | about)
     hosts = [
-        {"id": node.name, "qmp": str(node.guest.places.fabric), "ports": list(node.guest.machine.port_names)}
+        {"id": node.name, "qmp": str(node.guest.paths.fabric), "ports": list(node.guest.machine.port_names)}
         for node in nodes
     ]
     path = folder / "fabric.json"

@@ -88,7 +88,7 @@ class RunningLab:
             kubeconfig=folder / "admin.kubeconfig",
             directory=folder,
             logs=logs,
-            notes=(f"What the node's kernel says: {pool.node.guest.places.log}",),
+            notes=(f"What the node's kernel says: {pool.node.guest.paths.log}",),
         )
         self._pool, self._events, self._slots = pool, events, slots
         self._logs = logs
@@ -136,7 +136,7 @@ class RunningLab:
         paths = [node["path"] for node in spec["linux"]["devices"] if node.get("type") == "b"]
         if not paths:
             name = pod["metadata"]["name"]
-            raise doubles.ClusterError(f"the container of {name} was given no disk (logs: {self._logs})")
+            raise doubles.ClusterError(f"the container of {name} got no disk (logs: {self._logs})")
         return paths[0]
 
     async def leaks(self) -> int:
@@ -187,7 +187,7 @@ class Stage:
     async def _started(
         self, report: Callable[[doubles.Happening], None], logs: Path
     ) -> AsyncIterator[RunningLab]:
-        console = machine.Places.from_folders(logs, logs, MACHINE.name).log
+        console = machine.MachinePaths.from_folders(logs, logs, MACHINE.name).log
         doing = Progress(report, console)
         async with waiting.tasks() as tasks, contextlib.AsyncExitStack() as stack:
             ticker = tasks.create_task(doing.run(), name="progress")

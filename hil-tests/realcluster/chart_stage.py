@@ -179,8 +179,8 @@ def component(
 @contextlib.asynccontextmanager
 async def _fabric(folder: Path, tree: sysfs.SysfsTree) -> AsyncIterator[Path]:
     """Run a simulated fabric, and yield the folder of its socket, which the controller may open."""
-    place = folder / "rack"
-    place.mkdir()
+    directory = folder / "rack"
+    directory.mkdir()
     gpus = [
         {"id": f"gpu-{number}", "class": "gpu", "model": "G1", "serial": f"48-b0-2d-00-00-00-00-0{number}"}
         | {"pciVendor": 0x1002, "pciDevice": 0x740F}
@@ -193,16 +193,16 @@ async def _fabric(folder: Path, tree: sysfs.SysfsTree) -> AsyncIterator[Path]:
     }
     file = folder / "fabric.json"
     file.write_text(json.dumps(described))
-    socket = place / "f.sock"
+    socket = directory / "f.sock"
     program = str(Path(sys.executable).with_name("drawbar"))
     argv = [program, "mock", "fabric", "--config", str(file), "--listen", f"unix:{socket}"]
     component = processes.Component("fabric", argv, folder / "fabric.log")
     component.start()
     try:
         await asyncio.to_thread(component.until, socket.exists, READY_SECONDS)
-        for path in (folder, place, socket):
+        for path in (folder, directory, socket):
             path.chmod(0o777)
-        yield place
+        yield directory
     finally:
         component.stop()
 

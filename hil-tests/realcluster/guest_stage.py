@@ -219,7 +219,7 @@ class Cluster(chart_stage.Cluster):
             "labelsFile": str(self._folder / "labels-0"),
         }
         ports = [*self._guest.machine.port_names, *self._guest.machine.cxl_port_names]
-        hosts = [{"id": NODE, "qmp": str(self._guest.places.fabric), "ports": ports}]
+        hosts = [{"id": NODE, "qmp": str(self._guest.paths.fabric), "ports": ports}]
         described = self._folder / "fabric.json"
         described.write_text(json.dumps({"hosts": hosts, "devices": [*disks, memory]}))
         spec = {
@@ -230,7 +230,7 @@ class Cluster(chart_stage.Cluster):
         await self.create(kinds.FABRIC, FABRIC, spec)
 
     async def try_two_pods(self) -> None:
-        """Let two pods read their own disks at once, and wait until both disks are given back."""
+        """Let two pods read their own disks at once, and wait until both disks are released."""
         begun = time.monotonic()
         for name in ("reads-1", "reads-2"):
             await self._pod(name)
@@ -242,11 +242,11 @@ class Cluster(chart_stage.Cluster):
         begun = time.monotonic()
         for name in ("reads-1", "reads-2"):
             await self._delete(name)
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
         self.say(f"both disks are back after {time.monotonic() - begun:.0f} s")
 
     async def try_surprise(self) -> None:
-        """Pull a disk out under its pod, and wait until the pod is evicted and the device is given back."""
+        """Pull a disk out under its pod, and wait until the pod is evicted and the device is released."""
         await self._pod("loses")
         await self._line("loses")
         (device,) = [attachment["spec"]["deviceID"] for attachment in await self.objects(kinds.ATTACHMENT)]
@@ -255,7 +255,7 @@ class Cluster(chart_stage.Cluster):
         await self.settle(lambda: self.list_leftovers(kinds.POD))
         self.say(f"the pod was evicted {time.monotonic() - begun:.0f} s after its disk was pulled out")
         await self._delete("loses")
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
 
     async def try_slot_without_power(self) -> None:
         """Try slots without power: the claim gets the reason, the disk a taint, and the pod another disk."""
@@ -286,10 +286,10 @@ class Cluster(chart_stage.Cluster):
         )
         await self.settle(lambda: self._still_attached(tainted))
         self.say(
-            f"the pod read the other disk after {time.monotonic() - begun:.0f} s, with {tainted} given back"
+            f"the pod read the other disk after {time.monotonic() - begun:.0f} s, with {tainted} released"
         )
         await self._delete("waits")
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
         await self._policy(probationSeconds=0)
         await self.settle(self._still_tainted)
 
@@ -303,7 +303,7 @@ class Cluster(chart_stage.Cluster):
             self.expect(wanted in line, f"the container sees {wanted}: {line!r}")
         self.say(f"a pod has CXL memory after {time.monotonic() - begun:.0f} s")
         await self._delete("remembers")
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
 
     async def try_erase(self) -> None:
         """Check that the next pod finds nothing on a disk that is erased, and everything on the other one."""
@@ -312,7 +312,7 @@ class Cluster(chart_stage.Cluster):
         line = await self._line("leaves")
         begun = time.monotonic()
         await self._delete("leaves")
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
         self.say(f"a disk is erased and back after {time.monotonic() - begun:.0f} s")
         for name in ("finds-1", "finds-2"):
             await self._pod(name)
@@ -321,7 +321,7 @@ class Cluster(chart_stage.Cluster):
         self.expect(lines == {NOTHING, *left}, f"of {line!r} nothing is left: {lines}")
         for name in ("finds-1", "finds-2"):
             await self._delete(name)
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
 
     async def use_and_cut_power(self) -> tuple[str, list[str]]:
         """Cut the node's power under a pod; return what the pod had read, and what is in the node's ports."""
@@ -340,7 +340,7 @@ class Cluster(chart_stage.Cluster):
             f"the pod reads its disk again {time.monotonic() - begun:.0f} s after the node's programs are back"
         )
         await self._delete("stays")
-        await self.settle(self._not_given_back)
+        await self.settle(self._list_unreleased)
 
     async def _pod(self, name: str, device_class: str = "nvme", command: str = READS) -> None:
         await self.pod(name, device_class, command, automountServiceAccountToken=False)
@@ -363,7 +363,7 @@ class Cluster(chart_stage.Cluster):
         await self.settle(silent)
         return printed[0]
 
-    async def _not_given_back(self) -> list[str]:
+    async def _list_unreleased(self) -> list[str]:
         problems = await self.list_leftovers(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
         problems += [
