@@ -89,10 +89,10 @@ async def test_the_daemon_reads_the_tree_that_the_host_writes(chart_cluster):
         (host,) = (await cluster.workloads())["DaemonSet"]["drawbar-node"]["spec"]["template"]["spec"][
             "initContainers"
         ]
-        given = dict(word.removeprefix("--").split("=", 1) for word in host["args"])
-        assert given["root"] == str(options.sysfs)
-        assert f"unix:{given['uevents']}" == options.uevents
-        assert given["ready"] in host["startupProbe"]["exec"]["command"]
+        options_by_name = dict(word.removeprefix("--").split("=", 1) for word in host["args"])
+        assert options_by_name["root"] == str(options.sysfs)
+        assert f"unix:{options_by_name['uevents']}" == options.uevents
+        assert options_by_name["ready"] in host["startupProbe"]["exec"]["command"]
         assert list(await cluster.list_by_name(kinds.FABRIC)) == ["simulated"]
 
 

@@ -28,9 +28,9 @@ DAEMONS = [("Deployment", "controller"), ("DaemonSet", "node")]
 
 @pytest.mark.parametrize(("kind", "container"), DAEMONS)
 async def test_both_daemons_send_traces_to_the_collector(render, kind, container):
-    given = variables(await render(**ON), kind, container)
-    assert given["OTEL_TRACES_EXPORTER"] == "otlp"
-    assert given["OTEL_EXPORTER_OTLP_ENDPOINT"] == ENDPOINT
+    environment = variables(await render(**ON), kind, container)
+    assert environment["OTEL_TRACES_EXPORTER"] == "otlp"
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == ENDPOINT
 
 
 @pytest.mark.parametrize(("kind", "container"), DAEMONS)

@@ -84,15 +84,15 @@ ANYWHERE = {"ipBlock": {"cidr": "0.0.0.0/0"}}
 
 
 @pytest.mark.parametrize(
-    ("given", "peers"),
+    ("policy_values", "peers"),
     [
         ({"apiServerCIDRs": ["10.0.0.1/32"]}, [{"ipBlock": {"cidr": "10.0.0.1/32"}}]),
         ({"apiServerCIDRs": ["10.0.0.1/32"], "webhookFrom": [ANYWHERE]}, [ANYWHERE]),
     ],
     ids=["the API server's addresses", "what is given"],
 )
-async def test_the_api_server_alone_connects_to_it_and_it_connects_to_nothing(render, given, peers):
-    documents = index_documents(await render(**webhook() | {"networkPolicy": given}))
+async def test_the_api_server_alone_connects_to_it_and_it_connects_to_nothing(render, policy_values, peers):
+    documents = index_documents(await render(**webhook() | {"networkPolicy": policy_values}))
     policy = documents["NetworkPolicy", NAME]["spec"]
     assert policy["ingress"] == [{"ports": [{"port": 9443, "protocol": "TCP"}], "from": peers}]
     assert (policy["egress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])

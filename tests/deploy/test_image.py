@@ -250,8 +250,10 @@ class Installed:
         file = self.cluster.path / f"installed-{key}"
         file.write_text(text)
         (container,) = workload["spec"]["template"]["spec"]["containers"]
-        given = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
-        variables = given | environment
+        defaults = {
+            variable["name"]: variable["value"] for variable in container["env"] if "value" in variable
+        }
+        variables = defaults | environment
 
         async def run(command, output):
             words = [word.replace(f"/etc/drawbar/{key}", str(file)) for word in command[1:]]

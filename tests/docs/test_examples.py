@@ -89,11 +89,11 @@ async def test_the_pods_of_all_workloads_run_with_devices_of_the_classes_that_th
         await world.until(phases, lambda value: set(value.values()) == {"Running"}, 90)
         claims = (await running.api.list_all(kinds.CLAIM, into=dict, namespace=NAMESPACE)).items
     for name, pod in PODS.items():
-        given = [
+        allocated = [
             classes[result["device"]]
             for claim in claims
             if claim["metadata"]["ownerReferences"][0]["name"] == name
             for result in claim["status"]["allocation"]["devices"]["results"]
         ]
-        assert len(given) == len(list(requests(pod)))
-        assert all(device in wanted for device, wanted in zip(given, requests(pod), strict=True)), name
+        assert len(allocated) == len(list(requests(pod)))
+        assert all(device in wanted for device, wanted in zip(allocated, requests(pod), strict=True)), name

@@ -130,9 +130,9 @@ def read_webhook(raw, _folder):
             spec,
         )
         body = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":%s}' % request
-        given = review.answer(review.read(body), "drawbar.dev")
+        answer = review.answer(review.read(body), "drawbar.dev")
         # Another driver's parameters are none of ours.
-        assert driver == b"drawbar.dev" or given["response"]["allowed"], given
+        assert driver == b"drawbar.dev" or answer["response"]["allowed"], answer
 
 
 def read_parameters(raw, _folder):

@@ -84,9 +84,9 @@ def _load(context, certificate, key):
 
 
 def test_secret_parts_are_taken_out_of_foreign_text(pairs):
-    given = contract.Credentials(username="admin", password="hunter2", token="t0ken", key=pairs[0][1])
+    credentials = contract.Credentials(username="admin", password="hunter2", token="t0ken", key=pairs[0][1])
     line = pairs[0][1].splitlines()[1]
-    assert given.redact(f"401 for admin:hunter2, t0ken, {line}") == (
+    assert credentials.redact(f"401 for admin:hunter2, t0ken, {line}") == (
         "401 for admin:[redacted], [redacted], [redacted]"
     )
 
@@ -127,10 +127,10 @@ async def test_a_plugin_gets_credentials_and_tls_settings_first(sidecar):
     assert fabric.door.tls == asked
 
 
-@pytest.mark.parametrize("given", [contract.Credentials(token="wrong"), contract.Credentials()])
-async def test_wrong_or_no_credentials_are_unauthenticated(sidecar, given):
+@pytest.mark.parametrize("credentials", [contract.Credentials(token="wrong"), contract.Credentials()])
+async def test_wrong_or_no_credentials_are_unauthenticated(sidecar, credentials):
     fabric, endpoint, config = sidecar
-    async with serve_fabric(fabric, endpoint), await GrpcAdapter.connect(config(given)) as adapter:
+    async with serve_fabric(fabric, endpoint), await GrpcAdapter.connect(config(credentials)) as adapter:
         with pytest.raises(errors.Unauthenticated):
             await adapter.devices()
 

@@ -31,11 +31,11 @@ def test_all_problems_of_a_request_are_told():
 
 
 def test_secrets_do_not_show_in_a_configuration():
-    given = contract.Credentials(username="admin", password="hunter2")
-    config = contract.AdapterConfig(name="f", endpoint="unix:/x", credentials=given)
+    credentials = contract.Credentials(username="admin", password="hunter2")
+    config = contract.AdapterConfig(name="f", endpoint="unix:/x", credentials=credentials)
     assert "hunter2" not in repr(config)
-    assert "hunter2" not in f"{given} {given!r}"
-    assert repr(given) == "Credentials(username, password)"
+    assert "hunter2" not in f"{credentials} {credentials!r}"
+    assert repr(credentials) == "Credentials(username, password)"
 
 
 def test_the_device_classes_have_their_agreed_names():

@@ -65,7 +65,7 @@ devices = st.builds(
         | st.booleans()
         | st.sampled_from([attributes.Version("1.2.3"), attributes.Version("0.0.0-rc.1+b")]),
         max_size=4,
-    ).map(lambda given: attributes.collect(given.items()).kept),
+    ).map(lambda values: attributes.collect(values.items()).kept),
     etag=maybe,
 )
 failures = st.builds(

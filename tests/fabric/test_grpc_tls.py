@@ -89,7 +89,7 @@ async def test_the_contract_is_kept_over_mutual_tls(site):
 
 async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
     config = site.config(await site.serve())
-    given = []
+    recorded = []
     config = dataclasses.replace(config, credentials=dataclasses.replace(config.credentials, token="word"))
     async with AsyncExitStack() as stack:
         endpoint = await stack.enter_async_context(
@@ -98,18 +98,18 @@ async def test_the_key_of_the_connection_is_not_sent_to_the_plugin(site):
                 "tls://127.0.0.1:0",
                 name="test",
                 version="1",
-                configure=_make_credentials_recorder(given),
+                configure=_make_credentials_recorder(recorded),
                 files=site.files,
             )
         )
         await site.connect(dataclasses.replace(config, endpoint=endpoint))
-    assert [credentials.present_parts for credentials in given] == [("token",)]
+    assert [credentials.present_parts for credentials in recorded] == [("token",)]
 
 
-def _make_credentials_recorder(given):
+def _make_credentials_recorder(recorded):
     async def take(credentials, tls):
         assert tls == contract.Tls()
-        given.append(credentials)
+        recorded.append(credentials)
 
     return take
 

@@ -42,9 +42,9 @@ async def test_the_sentences_of_qemu_mean_what_we_think(real_qemu, eventually):
     async with real_qemu.open_monitor(0) as client, real_qemu.open_monitor(1) as neighbour:
 
         async def find_meaning(command, where=client, **arguments):
-            given = {name.replace("_", "-"): value for name, value in arguments.items()}
+            qmp_arguments = {name.replace("_", "-"): value for name, value in arguments.items()}
             try:
-                await where.execute(command, given)
+                await where.execute(command, qmp_arguments)
             except qmp.Rejected as error:
                 return qmp.find_meaning(error)
             return None

@@ -50,8 +50,8 @@ class Recording(wrapping.WrappingAdapter):
 async def test_every_call_of_the_contract_goes_through_within_the_context_of_its_name(call):
     """The base class would answer a call that the wrapper does not define."""
     adapter = Recording()
-    given = {name: name for name in inspect.signature(CALLS[call]).parameters if name != "self"}
-    asked = getattr(adapter, call)(**given)
+    arguments = {name: name for name in inspect.signature(CALLS[call]).parameters if name != "self"}
+    asked = getattr(adapter, call)(**arguments)
     if call == "watch":
         async with asked as events:
             answer = await anext(events)
@@ -59,7 +59,7 @@ async def test_every_call_of_the_contract_goes_through_within_the_context_of_its
         answer = await asked
     assert adapter.around == [call]
     # A call that ends the adapter has no answer.
-    assert answer == (None if call == "close" else (call, *given))
+    assert answer == (None if call == "close" else (call, *arguments))
 
 
 class Listed:

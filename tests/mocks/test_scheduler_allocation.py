@@ -242,7 +242,7 @@ def test_tolerations_are_copied_into_the_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effect", "toleration", "given"),
+    ("effect", "toleration", "is_allocated"),
     [
         pytest.param("NoExecute", None, False, id="no-execute-keeps-away"),
         pytest.param("NoExecute", {"operator": "Exists"}, True, id="everything-is-tolerated"),
@@ -256,11 +256,11 @@ def test_tolerations_are_copied_into_the_result() -> None:
     ],
 )
 def test_taints_keep_requests_away_that_do_not_tolerate_them(
-    effect: str, toleration: Json | None, given: bool
+    effect: str, toleration: Json | None, is_allocated: bool
 ) -> None:
     slices = [slice_("s1", device("a", taints=[TAINT | {"effect": effect}]))]
     answer = allocate(slices, request(tolerations=[toleration] if toleration else []))
-    assert (names(answer) == ["a"]) is given
+    assert (names(answer) == ["a"]) is is_allocated
 
 
 def test_admin_access_blocks_the_device_for_the_pods_other_requests_and_tolerates_nothing() -> None:

@@ -41,11 +41,11 @@ def allocation(*config, results=(("req", "disk-1"),), driver="drawbar.dev"):
         }
         for source, requests, reported in config
     ]
-    given = [
+    allocated = [
         {"request": request, "driver": "drawbar.dev", "pool": "fab/enc", "device": device}
         for request, device in results
     ]
-    return msgspec.convert({"devices": {"results": given, "config": entries}}, claims.Allocation)
+    return msgspec.convert({"devices": {"results": allocated, "config": entries}}, claims.Allocation)
 
 
 def resolve_configurations(*config, **more):

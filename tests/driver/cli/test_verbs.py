@@ -100,12 +100,12 @@ def test_a_name_with_too_many_or_empty_parts_is_refused(word):
 
 @pytest.mark.parametrize("verb", OF_CLUSTER)
 def test_flags_stand_before_the_verb_after_it_and_before_its_action(verb):
-    given = ["-n", "team-a", "--context", "c", "--as=me", "--no-color"]
+    options = ["-n", "team-a", "--context", "c", "--as=me", "--no-color"]
     if "lists" in VERBS[verb]:
-        given += ["-A", "-l", "app=train", "-o", "name"]
+        options += ["-A", "-l", "app=train", "-o", "name"]
     words = verb.split()
-    plain = [*words, *given]
-    for line in ([*given, *words], [words[0], *given, *words[1:]], plain):
+    plain = [*words, *options]
+    for line in ([*options, *words], [words[0], *options, *words[1:]], plain):
         moved = main.verb_first(line)
         assert moved[: len(words)] == words
         assert sorted(moved) == sorted(plain)

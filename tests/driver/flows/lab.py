@@ -111,16 +111,20 @@ class Lab(worlds.World):
         bodies = [own]
         if role is not None:
             manifest = deployment.folder() / "manifests" / f"{role}-rbac.yaml"
-            given, *_ = yaml.safe_load_all(manifest.read_text())
-            granted = given["metadata"]["name"]
+            cluster_role, *_ = yaml.safe_load_all(manifest.read_text())
+            granted = cluster_role["metadata"]["name"]
             binding = {
-                "apiVersion": given["apiVersion"],
+                "apiVersion": cluster_role["apiVersion"],
                 "kind": "ClusterRoleBinding",
                 "metadata": {"name": granted},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": given["kind"], "name": granted},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": cluster_role["kind"],
+                    "name": granted,
+                },
                 "subjects": [{"kind": own["kind"], **own["metadata"]}],
             }
-            bodies += [given, binding]
+            bodies += [cluster_role, binding]
         for body in bodies:
             # Real components stay for the next test.
             await self.api.patch(

@@ -227,7 +227,7 @@ def gates_for(profile, gates):
 
 
 @contextlib.asynccontextmanager
-async def standing(options, folder):
+async def running_cluster(options, folder):
     programs = binaries.find(folder)
     release = profiles.profile(options.profile)
     if options.profile not in (programs.release.name, f"{programs.release.name}-classic"):

@@ -111,7 +111,7 @@ def open_site(options):
     if os.environ.get(BINARIES):
         from tests.driver.flows import real
 
-        return real.standing(options, Path(os.environ[BINARIES]))
+        return real.running_cluster(options, Path(os.environ[BINARIES]))
     return doubles(options)
 
 

@@ -62,8 +62,8 @@ async def test_a_disk_is_erased_before_another_pod_gets_it(flow_lab, disks):
         assert device in await cluster.list_connections()
         await cluster.pod("second")
         disks.let.set()
-        _, given = await cluster.wait_until_running("second")
-        assert (given, disks.erased) == ([device], [serial])
+        _, devices = await cluster.wait_until_running("second")
+        assert (devices, disks.erased) == ([device], [serial])
 
 
 async def test_a_disk_that_cannot_be_erased_stays_until_an_administrator_lets_it_go(flow_lab, disks):

@@ -38,9 +38,9 @@ async def test_a_pod_gets_all_devices_of_a_composite_and_gives_all_back(flow_lab
         # The one device that is left alone goes to another pod.
         await cluster.pod("a")
         await cluster.pod("b")
-        given = {pod: await cluster.wait_until_running(pod) for pod in ("a", "b")}
-        (pod,) = [name for name, (_, devices) in given.items() if devices == ["duo"]]
-        node = given[pod][0]
+        started = {pod: await cluster.wait_until_running(pod) for pod in ("a", "b")}
+        (pod,) = [name for name, (_, devices) in started.items() if devices == ["duo"]]
+        node = started[pod][0]
         connected = await cluster.list_connections()
         assert {connected["disk-0"], connected["disk-1"]} == {f"host-{node}"}
 

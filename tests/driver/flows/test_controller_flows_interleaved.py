@@ -64,8 +64,8 @@ async def test_two_devices_are_one_region_before_their_pod_is_bound_and_none_aft
         node, devices = await cluster.wait_until_running("user")
         assert devices == ["duo"]
         assert shape(cluster, node) == (2, granularity, 2 * GIB, 1)
-        given = [path for path in files(cluster, node) if path.startswith("/dev/dax")]
-        assert given == ([] if "mode" in reports else ["/dev/dax0.0"]), "one device of both, given once"
+        dax_files = [path for path in files(cluster, node) if path.startswith("/dev/dax")]
+        assert dax_files == ([] if "mode" in reports else ["/dev/dax0.0"]), "one device of both, given once"
         added = [zone for path, zone in blocks(cluster).items() if path not in before]
         assert added == (["Movable"] * 8 if "mode" in reports else [])
         conditions = await cluster.conditions_of("user")

@@ -243,8 +243,8 @@ async def test_a_device_that_needs_nothing_is_ready_at_once_and_one_that_can_nee
         await make_class(cluster, "any")
         await make_pod(cluster, "a", "any")
         await make_pod(cluster, "b", "any")
-        given = {(await cluster.wait_until_running(name))[0] for name in ("a", "b")}
-        assert given == set(NODES)
+        nodes = {(await cluster.wait_until_running(name))[0] for name in ("a", "b")}
+        assert nodes == set(NODES)
         assert "bindingConditions" not in (await offers(cluster))["node-2"][gpu]
         for name in ("a", "b"):
             await delete(cluster, name)

@@ -33,9 +33,9 @@ async def test_parameters_are_obeyed_or_nothing_is_attached(flow_lab):
         await make_pod(cluster, "good", deviceFiles={"user": 1000})
         node, _ = await cluster.wait_until_running("good")
         (file,) = (cluster.path / node / "k" / "cdi").glob("drawbar.dev-*.json")
-        (given,) = [device["containerEdits"] for device in json.loads(file.read_text())["devices"]]
-        assert "MODE=fast" in given["env"]
-        assert {(node["uid"], node["permissions"]) for node in given["deviceNodes"]} == {(1000, "r")}
+        (edits,) = [device["containerEdits"] for device in json.loads(file.read_text())["devices"]]
+        assert "MODE=fast" in edits["env"]
+        assert {(node["uid"], node["permissions"]) for node in edits["deviceNodes"]} == {(1000, "r")}
 
 
 async def test_a_class_decides_how_long_an_attach_may_take(flow_lab):

@@ -49,13 +49,13 @@ async def handed_out(cluster, pod):
     """Return by device the device files in the CDI specification of the claim that has it."""
     folders = [cluster.path / node / "k" / "cdi" for node in NODES]
     texts = [file.read_text() for folder in folders for file in folder.glob("*.json")]
-    given = {}
+    files = {}
     for claim in await cluster.claims(pod):
         (result,) = claim["status"]["allocation"]["devices"]["results"]
         (text,) = [text for text in texts if claim["metadata"]["uid"] in text]
         edits = [device["containerEdits"] for device in json.loads(text)["devices"]]
-        given[result["device"]] = {node["path"] for each in edits for node in each.get("deviceNodes", ())}
-    return given
+        files[result["device"]] = {node["path"] for each in edits for node in each.get("deviceNodes", ())}
+    return files
 
 
 async def conditions_since(cluster, version):
@@ -85,7 +85,7 @@ async def test_two_devices_without_numbers_are_attached_one_after_the_other_and_
         await make_pod(cluster, "user", claims=2)
         node, devices = await cluster.wait_until_running("user")
         assert devices == ["gpu-0", "gpu-1"]
-        shown, given = await cards(cluster), await handed_out(cluster, "user")
+        shown, files = await cards(cluster), await handed_out(cluster, "user")
         for device, attachment in (await cluster.attachments()).items():
             report = attachment["status"]["node"]
             assert (report["recognisedBy"]["kind"], shown[device]) == (
@@ -93,7 +93,7 @@ async def test_two_devices_without_numbers_are_attached_one_after_the_other_and_
                 (node, report["pciAddress"]),
             )
             # The shared files of the driver stay on a host that had a GPU with them before.
-            own = {path for path in given[device] if not path.startswith("/dev/nvidia")}
+            own = {path for path in files[device] if not path.startswith("/dev/nvidia")}
             assert own == device_files(cluster.trees[node], report["pciAddress"])
         arriving = {}
         for _, attachment in await cluster.history(kinds.ATTACHMENT, since):

@@ -50,7 +50,7 @@ async def list_fabric_slices(cluster):
     )
 
 
-async def given_back(cluster):
+async def wait_for_release(cluster):
     await cluster.until(cluster.attachments, lambda value: not value)
     await cluster.until(lambda: list_fabric_slices(cluster), lambda slices: slices == [])
     await offers(cluster, "1Gi")
@@ -104,7 +104,7 @@ async def test_each_pod_gets_its_share_of_a_pool_and_gives_it_back(flow_lab):
         )
         for pod in ("a", "c"):
             await cluster.api.delete(kinds.POD, pod, namespace="default")
-        await given_back(cluster)
+        await wait_for_release(cluster)
         assert regions(cluster) == []
 
 
@@ -143,7 +143,7 @@ async def test_an_orphaned_memory_chunk_is_deleted(flow_lab):
         await cluster.api.delete(kinds.ATTACHMENT, name)
         await cluster.api.delete(kinds.POD, "a", namespace="default")
         cluster.start_controller(binding_timeout_seconds=600)
-        await given_back(cluster)
+        await wait_for_release(cluster)
 
 
 async def test_where_the_slice_cannot_be_made_the_claim_is_told_and_the_pool_rests(flow_lab):
@@ -184,4 +184,4 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_slice(flow_lab, kil
                 "one slice, whatever crashed"
             )
             await cluster.api.delete(kinds.POD, f"pod-{step}", namespace="default")
-            await given_back(cluster)
+            await wait_for_release(cluster)

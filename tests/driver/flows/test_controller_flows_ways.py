@@ -47,11 +47,11 @@ async def test_a_list_of_priorities_gives_the_best_device_that_is_free_and_nothi
         template = manifest("ResourceClaimTemplate")
         await cluster.until(cluster.slices, lambda specs: [len(spec["devices"]) for spec in specs] == [3])
         await offers_null_devices(cluster)
-        given = {}
+        allocated = {}
         for name in ("a", "b", "c"):
             await cluster.pod_from_template(name, template["spec"]["spec"]["devices"], ["gpu"])
-            given[name] = (await cluster.wait_until_running(name))[1]
-        assert given == {"a": ["gpu-2"], "b": ["gpu-1"], "c": ["none"]}
+            allocated[name] = (await cluster.wait_until_running(name))[1]
+        assert allocated == {"a": ["gpu-2"], "b": ["gpu-1"], "c": ["none"]}
         assert sorted(await cluster.attachments()) == ["gpu-1", "gpu-2"]
         (allocation,) = await cluster.wait_until_allocated("b")
         (result,) = allocation["devices"]["results"]

@@ -32,8 +32,8 @@ def test_the_program_gets_its_arguments_its_variables_and_what_it_asks_for(tmp_p
     command = program(tmp_path, f"echo \"$1 $PLACE $KUBERNETES_EXEC_INFO\" > {shown}; echo '{TOKEN}'")
     variables = (credential_plugins.Variable(name="PLACE", value="here"),)
     cluster = {"server": "https://s"}
-    given = run(command, args=("one",), env=variables, provide_cluster_info=True, cluster=cluster)
-    assert given.token == "t"
+    credentials = run(command, args=("one",), env=variables, provide_cluster_info=True, cluster=cluster)
+    assert credentials.token == "t"
     spec = '{"interactive":false,"cluster":{"server":"https://s"}}'
     assert (
         shown.read_text() == f'one here {{"apiVersion":"{VERSION}","kind":"ExecCredential","spec":{spec}}}\n'

@@ -448,11 +448,15 @@ class Provider:
         return {"auth-provider": {"name": "oidc", "config": login | more}}
 
 
-@pytest.mark.parametrize("given", [{"id-token": jwt(-60), "client-secret": "s"}, {}], ids=["expired", "none"])
-async def test_a_token_of_an_identity_provider_is_refreshed_and_kept_in_the_file(tmp_path, authority, given):
+@pytest.mark.parametrize(
+    "options", [{"id-token": jwt(-60), "client-secret": "s"}, {}], ids=["expired", "none"]
+)
+async def test_a_token_of_an_identity_provider_is_refreshed_and_kept_in_the_file(
+    tmp_path, authority, options
+):
     provider = Provider()
     async with tls_server(authority.issue_cert("127.0.0.1"), provider.answer) as url:
-        user = provider.user(url, **given, **{"idp-certificate-authority-data": authority_of(authority)})
+        user = provider.user(url, **options, **{"idp-certificate-authority-data": authority_of(authority)})
         file = kubeconfig(tmp_path, user=user)
         connection = await load(file)
         assert connection.authorization() == f"Bearer {provider.token}"

@@ -82,10 +82,10 @@ def test_a_cancelled_write_costs_no_time():
         moments = []
         await writes.take()
         async with asyncio.TaskGroup() as tasks:
-            given_up = [tasks.create_task(write_for_payer(writes, "a", 1, [])) for _ in range(100)]
+            cancelled = [tasks.create_task(write_for_payer(writes, "a", 1, [])) for _ in range(100)]
             kept = tasks.create_task(write_for_payer(writes, "b", 1, moments))
             await asyncio.sleep(0)
-            for task in given_up:
+            for task in cancelled:
                 task.cancel()
             await kept
         return moments

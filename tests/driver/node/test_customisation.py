@@ -62,10 +62,10 @@ def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, reporte
     tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
     (function,) = (each for each in reader.read(tree.root).functions if each.driver == "dfl-pci")
     card = model.Card(functions=(function,))
-    given = classes.by_name("fpga").edits(card, classes.Host.from_sysfs(tree.root))
+    content = classes.by_name("fpga").edits(card, classes.Host.from_sysfs(tree.root))
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
     decoded = parameters.decode(head | reported, parameters.Source.CLASS)
-    edits = customisation.customise(given, decoded, first_interface=0)
+    edits = customisation.customise(content, decoded, first_interface=0)
     assert [node.path for node in edits.device_nodes] == paths
 
 
@@ -108,7 +108,7 @@ def network_card(tmp_path):
 
 
 def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
-    given = [
+    devices = [
         network_card("c", "data"),
         network_card("b", "data"),
         network_card("a", "ctl"),
@@ -117,20 +117,20 @@ def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
     ]
     names = [
         [interface.name for interface in again.content().edits.net_devices]
-        for again in claimdevices.number_interfaces(given)
+        for again in claimdevices.number_interfaces(devices)
     ]
     plain = network_card("d").content().edits.net_devices[0].name
     assert names == [["data1"], ["data0"], ["ctl0"], [plain], ["data2"]]
 
 
 def test_shares_of_one_device_are_one_device(network_card):
-    given = [network_card("a", "data", "s1"), network_card("a", "data", "s2"), network_card("b", "data")]
-    assert [card.record.first_interface for card in claimdevices.number_interfaces(given)] == [0, 0, 1]
+    devices = [network_card("a", "data", "s1"), network_card("a", "data", "s2"), network_card("b", "data")]
+    assert [card.record.first_interface for card in claimdevices.number_interfaces(devices)] == [0, 0, 1]
 
 
 def test_a_device_without_interfaces_takes_no_number(network_card):
-    given = [network_card("a", "data", has_interface=False), network_card("b", "data")]
-    assert [card.record.first_interface for card in claimdevices.number_interfaces(given)] == [0, 0]
+    devices = [network_card("a", "data", has_interface=False), network_card("b", "data")]
+    assert [card.record.first_interface for card in claimdevices.number_interfaces(devices)] == [0, 0]
 
 
 def test_the_number_is_recorded(network_card):

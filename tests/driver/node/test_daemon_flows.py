@@ -47,7 +47,7 @@ class Node(nodes.Node):
 
         return await waiting.until(self.attachment, holds)
 
-    async def said_before(self, seen, **node):
+    async def report_visible_before(self, seen, **node):
         """Write the status that a daemon that ran before has written."""
         fields = {"phase": "Ready", "conditions": [condition(seen, "Visible")]}
         report = seen["status"]["node"] | node
@@ -300,7 +300,7 @@ async def test_a_device_that_is_held_after_a_restart_of_the_host_is_verified(wor
     await world.report_attached()
     seen = await world.reports("Visible")
     await world.stop()
-    await world.said_before(seen, bootID="the-last-boot")
+    await world.report_visible_before(seen, bootID="the-last-boot")
     world.start()
     boot_id = seen["status"]["node"]["bootID"]
     await world.node_until(lambda node: node["bootID"] == boot_id)
@@ -311,7 +311,9 @@ async def test_a_device_that_a_claim_has_used_is_reset_before_it_is_handed_on(wo
     await world.report_attached()
     seen = await world.reports("Visible")
     await world.stop()
-    await world.said_before(seen, claimUID="the-last-claim", allocationTimestamp="2026-01-02T03:04:05Z")
+    await world.report_visible_before(
+        seen, claimUID="the-last-claim", allocationTimestamp="2026-01-02T03:04:05Z"
+    )
     assert world.tree.resets(1) == 0
     world.start()
     await world.node_until(lambda node: "claimUID" not in node)

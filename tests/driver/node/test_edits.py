@@ -21,7 +21,7 @@ def card(tmp_path):
 
 
 def make_device(card, **changes):
-    given = {
+    values = {
         "name": "nvme-0",
         "serial": "SN1",
         "device_class": "nvme",
@@ -31,7 +31,7 @@ def make_device(card, **changes):
         "device_parameters": parameters.NOTHING,
         "first_interface": 0,
     }
-    return edits.device(**(given | changes))
+    return edits.device(**(values | changes))
 
 
 def test_a_device_is_named_by_claim_and_device_and_named_to_the_container(card):

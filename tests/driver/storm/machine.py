@@ -153,8 +153,8 @@ class Truth:
                     for condition in reported["conditions"]
                 ):
                     node = world.node_of(allocation)
-                    given = (reported["device"], reported.get("shareID"))
-                    key = (claim["metadata"]["uid"], allocation["allocationTimestamp"], *given, node)
+                    device = (reported["device"], reported.get("shareID"))
+                    key = (claim["metadata"]["uid"], allocation["allocationTimestamp"], *device, node)
                     stated.add(key)
                     if key not in self.stated:
                         self._check_statement(key, await self._parts(claim, reported), connected)

@@ -118,8 +118,8 @@ class CompositeStorm(world.Storm):
         """The devices that no claim is to get by themselves."""
         return {device for devices in self.composites.values() for device in devices}
 
-    def devices_of(self, given):
-        name = given["device"]
+    def devices_of(self, result):
+        name = result["device"]
         return self.composites.get(name) or min(self.defined.get(name, {(name,)}))
 
 
@@ -158,8 +158,8 @@ class CompositeTruth(machine.Truth):
                 )
             if allocation and allocation["allocationTimestamp"] == spec["allocationTimestamp"]:
                 name = composite["name"] if composite else spec["device"]
-                given = [result["device"] for result in allocation["devices"]["results"]]
-                assert name in given, f"{spec} is for a claim that was given {given}"
+                allocated = [result["device"] for result in allocation["devices"]["results"]]
+                assert name in allocated, f"{spec} is for a claim that was given {allocated}"
 
     async def _check_offers(self):
         """Check that no member comes to be offered alone, except for a while after the composites changed."""

@@ -9,10 +9,10 @@ from drawbar.driver.kube import kinds
 
 
 @pytest.fixture
-def lacking(monkeypatch):
+def remove_from_listings(monkeypatch):
     """Return a function that removes devices from the next listings of a storm's fabric, or from all."""
 
-    def lack(storm, names, listings=None):
+    def remove(storm, names, listings=None):
         whole, left = storm.fabric.devices, [listings]
 
         async def devices():
@@ -26,7 +26,7 @@ def lacking(monkeypatch):
         monkeypatch.setattr(storm.fabric, "devices", devices)
         storm.fabric.console.resync()
 
-    return lack
+    return remove
 
 
 LABEL = "fabric.drawbar.dev/f"
@@ -34,13 +34,13 @@ ALL = ("d0", "d1", "d2", "d3")
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
-def test_one_empty_listing_evicts_no_pod(in_storm, lacking, restarted):
+def test_one_empty_listing_evicts_no_pod(in_storm, remove_from_listings, restarted):
     async def steps(storm):
         await storm.use("d0", "d1")
         before = await storm.attachments()
         if restarted:
             await storm.kill_controller()
-        lacking(storm, ALL, listings=1)
+        remove_from_listings(storm, ALL, listings=1)
         if restarted:
             storm.start_controller()
         await asyncio.sleep(5)
@@ -93,11 +93,11 @@ def test_one_listing_without_hosts_takes_no_node_away_and_fails_no_claim(in_stor
 
 
 def test_a_device_that_no_listing_shows_is_kept_while_its_node_shows_it_and_is_detached_before_its_record_goes(
-    in_storm, lacking
+    in_storm, remove_from_listings
 ):
     async def steps(storm):
         await storm.use("d0")
-        lacking(storm, ("d0",))
+        remove_from_listings(storm, ("d0",))
         await asyncio.sleep(120)
         assert (await storm.taints())["d0"] == []
         assert "(d0)" in (await storm.condition("Degraded"))["message"]

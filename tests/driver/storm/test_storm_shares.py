@@ -82,8 +82,8 @@ class ShareStorm(world.Storm):
             self._names[device_id] = f"share-{_share_of(self.slices[device_id])}"
         return self._names.get(device_id, device_id)
 
-    def devices_of(self, given):
-        return (f"share-{given['shareID']}" if "shareID" in given else given["device"],)
+    def devices_of(self, result):
+        return (f"share-{result['shareID']}" if "shareID" in result else result["device"],)
 
     # Claims.
 
@@ -99,8 +99,8 @@ class ShareStorm(world.Storm):
 
     async def allocate_shares(self, counts, node, *, careless=False):
         """Give shares of so many steps to one claim; a scheduler that is not careless looks what is left."""
-        offered, given = await self.offered_bytes(), sum(share["bytes"] for share in await self.shares())
-        if not offered or (not careless and given + sum(counts) * STEP > offered):
+        offered, allocated = await self.offered_bytes(), sum(share["bytes"] for share in await self.shares())
+        if not offered or (not careless and allocated + sum(counts) * STEP > offered):
             return
         results = [
             worlds.result("f/e", POOL)
@@ -116,7 +116,7 @@ class ShareStorm(world.Storm):
         self._serial += 1
         return f"00000000-0000-4000-8000-{self._serial:012x}"
 
-    def _given_again(self, result):
+    def _renew_result(self, result):
         return result | {"shareID": self._share_id()} if "shareID" in result else result
 
     async def shares(self):
@@ -199,13 +199,13 @@ class ShareTruth(machine.Truth):
         count = collections.Counter(map(_share_of, ours.values()))
         assert not count or max(count.values()) == 1, f"more slices than one are of one share: {count}"
         bytes_of = {_share_of(made): made.memory_bytes for made in ours.values()}
-        given = {share["id"]: share["bytes"] for share in await self.storm.shares()}
+        claimed = {share["id"]: share["bytes"] for share in await self.storm.shares()}
         for share, memory_bytes in bytes_of.items():
-            assert memory_bytes == given.get(share, memory_bytes), f"share {share} has {memory_bytes} bytes"
-        await self._check_records(bytes_of, given)
+            assert memory_bytes == claimed.get(share, memory_bytes), f"share {share} has {memory_bytes} bytes"
+        await self._check_records(bytes_of, claimed)
         self._check_others(slices)
 
-    async def _check_records(self, bytes_of, given):
+    async def _check_records(self, bytes_of, claimed):
         """Check that attachments have as much memory as their claims were given, and share no slice."""
         occupied = collections.Counter()
         for attachment in await self.storm.attachments():
@@ -214,7 +214,7 @@ class ShareTruth(machine.Truth):
             if share:
                 wanted = share["memoryBytes"]
                 id_ = share["shareID"]
-                assert wanted == given.get(id_, wanted) == bytes_of.get(id_, wanted), attachment["spec"]
+                assert wanted == claimed.get(id_, wanted) == bytes_of.get(id_, wanted), attachment["spec"]
         assert not occupied or max(occupied.values()) == 1, f"a slice is in two attachments: {occupied}"
 
     def _check_others(self, slices):

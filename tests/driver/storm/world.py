@@ -245,7 +245,7 @@ class Storm(clusters.Cluster):
         allocation = claim["status"]["allocation"]
         claim["status"] = {}
         claim = await self._write_status(claim)
-        results = [self._given_again(result) for result in allocation["devices"]["results"]]
+        results = [self._renew_result(result) for result in allocation["devices"]["results"]]
         fresh = allocation | {
             "devices": allocation["devices"] | {"results": results},
             "allocationTimestamp": meta.timestamp(self.loop.now()),
@@ -253,7 +253,7 @@ class Storm(clusters.Cluster):
         claim["status"] = {"allocation": fresh}
         await self._write_status(claim)
 
-    def _given_again(self, result):
+    def _renew_result(self, result):
         """Return a result of an allocation as the next allocation has it."""
         return result
 
@@ -293,9 +293,9 @@ class Storm(clusters.Cluster):
         """Return the name under which a device is published, or an empty one."""
         return device
 
-    def devices_of(self, given):
+    def devices_of(self, result):
         """Return the devices attached for an allocation result, by the names that `connections` has."""
-        return (given["device"],)
+        return (result["device"],)
 
     # Nodes.
 

@@ -94,9 +94,9 @@ async def test_nothing_is_quoted_and_nothing_is_told_before_the_service_is_one_o
     """Otherwise the error would show an attacker the answers of services that only the controller reaches."""
     script.set_answers("GET", "/redfish/v1/", answer)
     script.set_answers("GET", f"/{QUOTED}", answer)
-    given = contract.Credentials(username="admin", password="correct horse")
+    credentials = contract.Credentials(username="admin", password="correct horse")
     with pytest.raises(errors.FabricError) as raised:
-        await script.connect(credentials=given)
+        await script.connect(credentials=credentials)
     assert QUOTED not in raised.value.message + str(raised.value.vendor) + raised.value.reason
     assert {method for method, _, _ in script.requests} == {"GET"}
     assert not [headers for _, _, headers in script.requests if "Authorization" in headers]

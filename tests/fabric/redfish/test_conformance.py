@@ -52,9 +52,9 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_the_adapter_keeps_the_contract(redfish_lab, form):
-    given = dict(form)
-    profile = {"profile": given.pop("profile")} if "profile" in given else {}
-    service = await redfish_lab.serve(**given)
+    options = dict(form)
+    profile = {"profile": options.pop("profile")} if "profile" in options else {}
+    service = await redfish_lab.serve(**options)
     adapter = await redfish_lab.connect(service, parameters=profile)
     report = await conformance.check(adapter, check_seconds=30)
     assert [(outcome.name, outcome.detail) for outcome in report.failed] == []

@@ -316,5 +316,5 @@ def test_a_host_without_a_system_has_the_uuid_of_its_endpoint():
 def test_the_position_in_a_rack_is_an_attribute(placement, expected, refused):
     part = Document(uri="/redfish/v1/Chassis/c/PCIeDevices/1", body={"Location": {"Placement": placement}})
     device = entities.device("d", _endpoint(), [Document(uri="/x", body={}), part])
-    given = {each.name.removeprefix("redfish.dmtf.org/"): each.value for each in device.attributes}
-    assert (given, len(device.refused_attributes)) == (expected, refused)
+    attributes = {each.name.removeprefix("redfish.dmtf.org/"): each.value for each in device.attributes}
+    assert (attributes, len(device.refused_attributes)) == (expected, refused)

@@ -6,11 +6,11 @@ from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import parameters, profiles
 
 
-def _config(endpoint="https://manager.example", credentials=None, timeout_seconds=30.0, **given):
+def _config(endpoint="https://manager.example", credentials=None, timeout_seconds=30.0, **values):
     return contract.AdapterConfig(
         name="fab",
         endpoint=endpoint,
-        parameters=given,
+        parameters=values,
         timeout_seconds=timeout_seconds,
         credentials=credentials or contract.Credentials(),
     )
@@ -21,7 +21,7 @@ def test_everything_has_a_default():
 
 
 def test_every_parameter_can_be_set():
-    given = {
+    values = {
         "profile": "h3",
         "fabrics": "A, B,",
         "ports": "8",
@@ -31,7 +31,7 @@ def test_every_parameter_can_be_set():
         "pollSeconds": "5",
         "taskSeconds": "60",
     }
-    assert parameters.parse(_config(**given)) == parameters.Parameters(
+    assert parameters.parse(_config(**values)) == parameters.Parameters(
         profile="h3",
         fabrics=frozenset({"A", "B"}),
         ports=8,
@@ -114,7 +114,7 @@ def test_a_password_in_the_endpoint_is_not_quoted(endpoint):
 
 def test_the_schema_describes_every_parameter_that_is_read():
     schema = parameters.schema()
-    given = {
+    values = {
         "profile": "h3",
         "fabrics": "A,B",
         "ports": "8",
@@ -124,9 +124,9 @@ def test_the_schema_describes_every_parameter_that_is_read():
         "pollSeconds": "5",
         "taskSeconds": "60",
     }
-    assert schema["properties"].keys() == given.keys()
+    assert schema["properties"].keys() == values.keys()
     assert schema["additionalProperties"] is False
-    for name, content in given.items():
+    for name, content in values.items():
         described = schema["properties"][name]
         assert described["description"]
         assert content in described.get("enum", [content])

@@ -50,10 +50,10 @@ class Service:
 @virtualtime.in_virtual_time
 async def test_after_a_silence_some_requests_get_less_time_and_the_next_one_all_of_it():
     service = Service()
-    given_up = [await service.read("/a") for _ in range(patience.HURRIED + 2)]
+    timeouts = [await service.read("/a") for _ in range(patience.HURRIED + 2)]
     assert service.reason == failures.NO_ANSWER
-    assert given_up == [20, *[5] * patience.HURRIED, 20]
-    assert service.seconds_put_off == sum(given_up)
+    assert timeouts == [20, *[5] * patience.HURRIED, 20]
+    assert service.seconds_put_off == sum(timeouts)
 
 
 @virtualtime.in_virtual_time

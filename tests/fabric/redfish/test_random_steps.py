@@ -242,8 +242,8 @@ class Walk:
             return
         if self._is_constrained and connects:
             # By a count it would not be this device.
-            given = self._service._rules._blocks(f"{paths.SYSTEMS}/{host_id}")
-            self._service._rules._compose(f"{paths.SYSTEMS}/{host_id}", [*given, target])
+            blocks = self._service._rules._blocks(f"{paths.SYSTEMS}/{host_id}")
+            self._service._rules._compose(f"{paths.SYSTEMS}/{host_id}", [*blocks, target])
             return
         uri = f"{paths.SYSTEMS if is_composition else paths.ZONES}/{host_id}"
         links = [link for link in tree[uri]["Links"][key] if link["@odata.id"] != target]

@@ -190,8 +190,8 @@ async def test_a_listing_reads_a_part_again_if_its_block_has_changed(change, is_
 @pytest.mark.parametrize("at_once", [None, 1, 5])
 async def test_no_more_requests_are_on_their_way_than_the_parameter_says(at_once):
     made = make_composition_service(gpus=20, hosts=3)
-    given = {"requestsAtOnce": str(at_once)} if at_once else {}
-    async with adapting(made, **given) as adapter:
+    parameters = {"requestsAtOnce": str(at_once)} if at_once else {}
+    async with adapting(made, **parameters) as adapter:
         await asyncio.gather(adapter.devices(), adapter.hosts(), adapter.devices())
         assert made.most == (at_once or 3)
 

@@ -34,25 +34,25 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("form", "given", "expected"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("form", "profile", "expected"), WRONG.values(), ids=WRONG)
 async def test_an_empty_listing_names_the_profile_that_would_list_something(
-    redfish_lab, form, given, expected
+    redfish_lab, form, profile, expected
 ):
     service = await redfish_lab.serve(**form)
-    adapter = await redfish_lab.connect(service, parameters={"profile": given})
+    adapter = await redfish_lab.connect(service, parameters={"profile": profile})
     inventory = await adapter.devices()
     assert inventory.devices == ()
     assert inventory.oddities[0].startswith(f"profile: {expected}; ")
     assert {method for method, _ in service.requests} == {"GET"}
 
 
-@pytest.mark.parametrize(("form", "given", "expected"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("form", "profile", "expected"), REFUSED.values(), ids=REFUSED)
 async def test_a_service_without_the_resources_of_a_profile_names_the_one_that_would_list_something(
-    redfish_lab, form, given, expected
+    redfish_lab, form, profile, expected
 ):
     service = await redfish_lab.serve(**form)
     with pytest.raises(errors.Unimplemented, match=f"profile: {expected}"):
-        await redfish_lab.connect(service, parameters={"profile": given})
+        await redfish_lab.connect(service, parameters={"profile": profile})
 
 
 async def test_other_profiles_are_tried_once_for_a_connection(redfish_lab):

@@ -165,7 +165,7 @@ async def test_unknown_fields_of_custom_resources_are_treated_alike(api: Any, de
 
 
 @pytest.mark.parametrize(
-    ("given", "stored"),
+    ("text", "stored"),
     [
         ("1024Mi", "1Gi"),
         ("1.5Gi", "1536Mi"),
@@ -181,8 +181,8 @@ async def test_unknown_fields_of_custom_resources_are_treated_alike(api: Any, de
         (16, "16"),
     ],
 )
-def test_quantities_have_one_canonical_form(given: Any, stored: Any) -> None:
-    assert quantities.canonical(given) == stored
+def test_quantities_have_one_canonical_form(text: Any, stored: Any) -> None:
+    assert quantities.canonical(text) == stored
     assert quantities.canonical(stored) == stored
 
 

@@ -44,21 +44,21 @@ def disk(serial="S1"):
 
 
 @pytest.mark.parametrize(
-    ("given", "slots"),
+    ("device", "slots"),
     [
         pytest.param(attachment(), {1}, id="attached"),
         pytest.param(attachment(attached="False"), set(), id="not attached"),
         pytest.param(attachment(port=None), set(), id="no port yet"),
     ],
 )
-def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
-    wanted = cards.find_wanted_cards([given], 4)
+def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(device, slots):
+    wanted = cards.find_wanted_cards([device], 4)
     assert wanted.cards.keys() == slots
     assert not wanted.problems
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("device", "why"),
     [
         (attachment(port="5"), "none of this host's slots 1 to 4"),
         (attachment(port="0"), "none of this host's slots"),
@@ -69,8 +69,8 @@ def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
         (attachment(device_class="gpu", serial="a\x1b"), "no serial number"),
     ],
 )
-def test_a_device_that_cannot_appear_is_reported_with_the_reason(given, why):
-    wanted = cards.find_wanted_cards([given], 4)
+def test_a_device_that_cannot_appear_is_reported_with_the_reason(device, why):
+    wanted = cards.find_wanted_cards([device], 4)
     assert not wanted.cards
     assert why in wanted.problems["rack.nvme-1"]
 

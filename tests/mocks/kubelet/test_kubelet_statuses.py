@@ -18,5 +18,5 @@ def test_a_container_gets_the_devices_of_its_own_extended_resources_alone():
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "made", "requestMappings": mappings}}
     pod = documents.Document(metadata=meta.ObjectMeta(name="pod"), status=status)
     claims = {statuses.EXTENDED: info}
-    given = {name: statuses.cdi_ids(pod, {"name": name}, claims) for name in ("a", "b", "c")}
-    assert given == {"a": ["d/claim=first"], "b": ["d/claim=second"], "c": []}
+    cdi_ids = {name: statuses.cdi_ids(pod, {"name": name}, claims) for name in ("a", "b", "c")}
+    assert cdi_ids == {"a": ["d/claim=first"], "b": ["d/claim=second"], "c": []}

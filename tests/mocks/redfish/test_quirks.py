@@ -132,8 +132,8 @@ async def test_etags_are_compared_as_the_quirk_says(name, match, status):
     async with serve_quirks(name) as send:
         _, headers, _ = await send("POST", paths.ZONES, json=zone("h1", "d1"))
         _, shown, _ = await send("GET", headers["Location"])
-        given = {"If-Match": match(shown.get("ETag", ""))}
-        assert (await send("DELETE", headers["Location"], headers=given))[0] == status
+        condition = {"If-Match": match(shown.get("ETag", ""))}
+        assert (await send("DELETE", headers["Location"], headers=condition))[0] == status
 
 
 async def test_the_etag_of_an_action_has_no_quotation_marks_either():
@@ -174,8 +174,8 @@ async def test_a_service_of_passwords_alone_refuses_a_login():
     async with serve_quirks("basic-only", username="u", password="p") as send:
         status, headers, _ = await send("POST", paths.SESSIONS, json={"UserName": "u", "Password": "p"})
         assert (status, headers["WWW-Authenticate"].split()[0]) == (401, "Basic")
-        given = {"Authorization": aiohttp.encode_basic_auth("u", "p")}
-        assert (await send("GET", paths.ENDPOINTS, headers=given))[0] == 200
+        authorization = {"Authorization": aiohttp.encode_basic_auth("u", "p")}
+        assert (await send("GET", paths.ENDPOINTS, headers=authorization))[0] == 200
         assert "SessionService" not in json.loads((await send("GET", f"{ROOT}/"))[2])
 
 

@@ -118,9 +118,9 @@ async def test_a_classic_release_is_reported_without_an_error(serving, profile, 
         "note server.resource-api",
         "note features.taint-rules",
     }
-    (lacks,) = [finding for finding in findings if finding.check == "server.resource-api"]
-    assert f"({served} is)" in lacks.message
-    assert "https://drawbar.dev/docs/classic" in lacks.remedy
+    (missing_api,) = [finding for finding in findings if finding.check == "server.resource-api"]
+    assert f"({served} is)" in missing_api.message
+    assert "https://drawbar.dev/docs/classic" in missing_api.remedy
     assert [finding.severity for finding in findings if finding.check == "nodes.kubelet"] == [Severity.OK]
     missing = [
         finding for finding in without if finding.check == "access.permission" and finding.severity == "error"

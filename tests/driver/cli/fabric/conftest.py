@@ -90,8 +90,8 @@ def cluster(drawbar_apiserver, drawbar_fabric):
 
     async def deploy(api):
         await deployment.apply(api)
-        given = {"token": PASSWORD, "origins": drawbar_fabric.endpoint}
-        secret = {key: base64.b64encode(value.encode()).decode() for key, value in given.items()}
+        values = {"token": PASSWORD, "origins": drawbar_fabric.endpoint}
+        secret = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         spec = {
             "adapter": "grpc",
             "endpoint": drawbar_fabric.endpoint,

@@ -103,8 +103,10 @@ def test_devices_beyond_the_offer_are_marked_where_the_fabric_names_one():
 
 
 def test_the_document_has_the_attributes_of_the_adapter_as_plain_values():
-    given = attributes.collect([("a.com/v", attributes.Version("1.2.3")), ("a.com/n", 7), ("a.com/b", True)])
-    shown = views.device(dataclasses.replace(PLAIN, attributes=given.kept), SOURCE)
+    collected = attributes.collect(
+        [("a.com/v", attributes.Version("1.2.3")), ("a.com/n", 7), ("a.com/b", True)]
+    )
+    shown = views.device(dataclasses.replace(PLAIN, attributes=collected.kept), SOURCE)
     assert shown["attributes"] == {"a.com/b": True, "a.com/n": 7, "a.com/v": "1.2.3"}
 
 

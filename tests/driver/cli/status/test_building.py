@@ -195,7 +195,7 @@ def test_a_device_of_a_node_without_conditions_is_in_use_at_once():
 
 
 def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_not_offer():
-    given = {
+    published_attributes = {
         "example.com/rack": slices.Attribute(string="r7"),
         "example.com/rdma": slices.Attribute(bool_=False),
         "example.com/v": slices.Attribute(version="1.2.3"),
@@ -204,7 +204,9 @@ def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_
         "model": slices.Attribute(string="A100"),
     }
     listed = make_slice("gpu-1")
-    devices = tuple(msgspec.structs.replace(device, attributes=given) for device in listed.spec.devices)
+    devices = tuple(
+        msgspec.structs.replace(device, attributes=published_attributes) for device in listed.spec.devices
+    )
     listed = msgspec.structs.replace(listed, spec=msgspec.structs.replace(listed.spec, devices=devices))
     fabric = fabrics.Fabric(
         metadata=meta.ObjectMeta(name="rack"),

@@ -132,8 +132,8 @@ async def test_each_reader_sees_what_his_token_may_read(hosted):
 )
 async def test_others_are_refused_with_the_reason(hosted, user, status, words):
     token = "forged" if user is None else user and hosted.cluster.token_for(user)
-    session, given, text = await hosted.enter(token)
-    assert (given, words in text) == (status, True), text
+    session, code, text = await hosted.enter(token)
+    assert (code, words in text) == (status, True), text
     assert not list(session.cookie_jar)
     async with session.get("updates") as answer:
         assert answer.status == 401

@@ -24,8 +24,8 @@ def make_stock(models, *, ports=None, rules=(), has=None, refused=()):
 
 
 def search(stock_, *wanted, node="n1"):
-    given = matching.Search(stock_, wanted).match_on(node)
-    return None if given is None else [sorted(key.device for key in keys) for keys in given]
+    matched = matching.Search(stock_, wanted).match_on(node)
+    return None if matched is None else [sorted(key.device for key in keys) for keys in matched]
 
 
 def test_a_request_leaves_the_device_to_the_one_that_has_no_other():

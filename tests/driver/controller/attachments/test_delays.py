@@ -105,10 +105,10 @@ def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_come
 
 def test_each_of_two_claims_with_one_device_is_reported_once():
     context = Context()
-    given = claim_index.Index(DRIVER, lambda: NOW, devices=claim_index.remove_conditions)
+    unattached = claim_index.Index(DRIVER, lambda: NOW, devices=claim_index.remove_conditions)
     for name in ("a", "b"):
-        given.change(None, scenes.make_allocated_claim("d0", name=name, pool="fab/e", binding=False))
-    context.cluster.unattached = given
+        unattached.change(None, scenes.make_allocated_claim("d0", name=name, pool="fab/e", binding=False))
+    context.cluster.unattached = unattached
     context.cluster.sessions = [types.SimpleNamespace(name="fab", device={"d0": object()}.get)]
     looking = delays.Delays(context=context)
     for _ in range(3):

@@ -251,8 +251,8 @@ class State:
         self.attachments[attachment.metadata.name] = msgspec.structs.replace(stored, metadata=metadata)
 
     def _allocate(self, step):
-        for given in step.handle.devices:
-            held = self.attachments[given.attachment]
+        for allocated in step.handle.devices:
+            held = self.attachments[allocated.attachment]
             assert held.spec.claim.uid == step.claim.uid, "a device of another claim"
             assert held.spec.node_name == step.handle.node
             assert held.holds(attachments.ATTACHED), "not there yet"

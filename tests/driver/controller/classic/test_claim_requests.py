@@ -69,10 +69,10 @@ def test_a_class_without_parameters_stands_for_the_devices_that_its_name_begins_
 
 
 def test_a_claim_adds_to_what_its_class_says():
-    given = OURS | {"parametersRef": MAP | {"namespace": "ns", "name": "class"}}
+    device_class = OURS | {"parametersRef": MAP | {"namespace": "ns", "name": "class"}}
     claim = old_claim(resourceClassName="gpu", parametersRef=MAP, allocationMode="Immediate")
     sources_ = sources(
-        given,
+        device_class,
         **{
             "class": {"deviceClass": "gpu", "selector": "true", "shareable": "true"},
             "p": {

@@ -42,9 +42,9 @@ def parse_secret(**values):
 
 
 def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
-    given, problems = parse_secret(username="admin", password="hunter2\n", token="t\r\n")
+    parsed, problems = parse_secret(username="admin", password="hunter2\n", token="t\r\n")
     assert problems == ()
-    assert (given.username, given.password, given.token) == ("admin", "hunter2", "t")
+    assert (parsed.username, parsed.password, parsed.token) == ("admin", "hunter2", "t")
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ SECRET = {"credentialsSecretRef": {"name": "fabric-credentials"}}
 
 def configuration(**changes):
     device = Device(id="gpu-1", kind="gpu", model="A100", vendor="N", serial="S1")
-    given = {
+    settings = {
         "hosts": (Host(id="node-1"), Host(id="node-2")),
         "enclosures": (Enclosure(id="e1", devices=(device,)),),
         "username": USER,
         "password": PASSWORD,
     }
-    return Configuration(**(given | changes))
+    return Configuration(**(settings | changes))
 
 
 async def make_secret(cluster, service, **values):
@@ -110,7 +110,7 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
 
 
 @pytest.mark.parametrize(
-    ("given", "fault", "reason", "words"),
+    ("login", "fault", "reason", "words"),
     [
         ({"password": "wrong"}, None, "Unauthenticated", "user name and password in the Fabric's Secret"),
         ({}, redfish.FaultKind.HTML, "Unavailable", "look at the endpoint"),
@@ -122,13 +122,13 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
     ids=lambda value: str(value) if isinstance(value, str) else None,
 )
 async def test_a_failure_is_a_condition_of_its_fabric_with_the_remedy(
-    controller_world, caplog, given, fault, reason, words
+    controller_world, caplog, login, fault, reason, words
 ):
     caplog.set_level("DEBUG")
     async with controller_world() as cluster, redfish.serving(configuration()) as service:
         if fault is not None:
             service.faults.add(redfish.Fault(kind=fault, methods=("GET",), path="/Fabrics", times=None))
-        await make_secret(cluster, service, **({"username": USER, "password": PASSWORD} | given))
+        await make_secret(cluster, service, **({"username": USER, "password": PASSWORD} | login))
         cluster.start(leader_election=False)
         await cluster.make_fabric()
         await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, timeoutSeconds=2, **SECRET)

@@ -135,12 +135,12 @@ def test_only_the_details_that_are_kept_are_sent(form, details):
     shown = slices.Device(name="a", taints=(only(make_cause("device-lost")),))
     content = encoding.encode(form, [shown], details)
     (sent,) = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
-    given = {
+    written_by_cause = {
         "description": bool(sent.description),
         "data": bool(sent.data),
         "evictionsPerSecond": bool(sent.evictions_per_second),
     }
-    assert {name for name, is_given in given.items() if is_given} == set(details)
+    assert {name for name, is_written in written_by_cause.items() if is_written} == set(details)
     assert sent.identity == shown.taints[0].identity
 
 

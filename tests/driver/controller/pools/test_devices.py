@@ -144,12 +144,12 @@ async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
             assert await list_allocated(cluster.api) == expected | {"modest": ["usual"]}
 
 
-def given_by_adapter(count, domain="example.com"):
+def make_adapter_attributes(count, domain="example.com"):
     return attributes.collect((f"{domain}/a{number:02}", number) for number in range(count)).kept
 
 
 def test_attributes_of_the_adapter_stand_in_its_domain_and_leave_the_driver_its_own():
-    kept = (*given_by_adapter(1), *given_by_adapter(1, "gpu.example.com"))
+    kept = (*make_adapter_attributes(1), *make_adapter_attributes(1, "gpu.example.com"))
     listed = contract.Device(id="d", device_class=contract.DeviceClass.GPU, attributes=kept)
     ours = devices.build_device("drawbar.dev", "f", listed).attributes
     assert ours.keys() - {"class", "fabric", "deviceID"} == {"example.com/a00", "gpu.example.com/a00"}
@@ -159,7 +159,7 @@ def test_attributes_of_the_adapter_stand_in_its_domain_and_leave_the_driver_its_
 
 
 def test_a_device_never_has_more_than_the_api_server_takes():
-    kept = given_by_adapter(attributes.ATTRIBUTES_MAX)
+    kept = make_adapter_attributes(attributes.ATTRIBUTES_MAX)
     full = contract.Device(
         id="d",
         device_class=contract.DeviceClass.GPU,
@@ -186,7 +186,7 @@ def test_a_device_never_has_more_than_the_api_server_takes():
 
 
 def test_a_composite_has_the_attributes_in_which_all_members_agree():
-    first, second = given_by_adapter(3), given_by_adapter(2)
+    first, second = make_adapter_attributes(3), make_adapter_attributes(2)
     device = contract.Device(id="a", device_class=contract.DeviceClass.GPU, attributes=first)
     other = contract.Device(id="b", device_class=contract.DeviceClass.GPU, attributes=second)
     assert group.compose("pair", [device, other]).attributes == second

@@ -25,7 +25,7 @@ def attachment(phase):
 
 
 @pytest.mark.parametrize(
-    ("phase", "given", "applied"),
+    ("phase", "requested", "applied"),
     [
         ("", None, None),
         ("Attaching", None, None),
@@ -35,8 +35,8 @@ def attachment(phase):
         ("Ready", reporting.RELEASED, "Released"),
     ],
 )
-def test_a_phase_of_the_controllers_is_not_applied_by_the_node(phase, given, applied):
-    body = reporting.build_apply(attachment(phase), phase=given)
+def test_a_phase_of_the_controllers_is_not_applied_by_the_node(phase, requested, applied):
+    body = reporting.build_apply(attachment(phase), phase=requested)
     assert body["status"].get("phase") == applied
 
 

@@ -67,19 +67,19 @@ def test_a_card_with_its_driver_misses_no_requirement(card, device_class):
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card, device_class):
-    lack = classes.by_name(device_class).missing_requirements(card(device(device_class, driver="")))
+    missing = classes.by_name(device_class).missing_requirements(card(device(device_class, driver="")))
     if device_class in (DeviceClass.ACCELERATOR, DeviceClass.OTHER):
-        assert lack is None
+        assert missing is None
     else:
-        assert lack == "no kernel driver is bound; load the driver on this node"
+        assert missing == "no kernel driver is bound; load the driver on this node"
 
 
 @pytest.mark.parametrize("device_class", [DeviceClass.NVME, DeviceClass.CXL_MEMORY])
 def test_storage_and_memory_need_their_device_files(card, device_class):
     seen = card(device(device_class))
     bare = msgspec.structs.replace(seen.first, device_nodes=())
-    lack = classes.by_name(device_class).missing_requirements(model.Card(functions=(bare,)))
-    assert lack == f"its driver {bare.driver} offers no device file; look at the kernel's log"
+    missing = classes.by_name(device_class).missing_requirements(model.Card(functions=(bare,)))
+    assert missing == f"its driver {bare.driver} offers no device file; look at the kernel's log"
 
 
 def test_an_unknown_class_is_treated_as_other():
@@ -126,10 +126,10 @@ async def test_a_function_without_a_driver_gets_one(tmp_path, until):
         assert await operations.initialise(asked, card_of(tree)) is not None
         await until(driver, lambda name: name == "nvme")
 
-        async def lack():
+        async def attempt():
             return await operations.initialise(asked, card_of(tree))
 
-        await until(lack, lambda missing: missing is None)
+        await until(attempt, lambda missing: missing is None)
 
 
 async def test_what_is_ready_is_not_touched(card, tmp_path):
@@ -219,8 +219,8 @@ def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(c
     second = msgspec.structs.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))
     virtual = msgspec.structs.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
     card_with_parts = model.Card(functions=(second, virtual))
-    given = nic.Nic().edits(card_with_parts, classes.Host()).net_devices
-    assert [interface.host_name for interface in given] == ["ens1f0", "ens1f1", "ens1f0v0"]
+    interfaces = nic.Nic().edits(card_with_parts, classes.Host()).net_devices
+    assert [interface.host_name for interface in interfaces] == ["ens1f0", "ens1f1", "ens1f0v0"]
     edits = nic.Nic().edits(card_with_parts.bare, classes.Host())
     assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [
         ("ens1f0", "ens1f0"),
@@ -293,6 +293,8 @@ def test_no_class_takes_a_card_without_addresses_for_ready(device_class, driver)
             ),
         )
     )
-    lack = classes.by_name(device_class).missing_requirements(bare)
-    assert lack is not None
-    assert "BAR 0 of 0000:02:00.0, 1 of 0000:02:00.0, 2 of 0000:02:00.0, 3 of 0000:02:00.0 and 2 more" in lack
+    missing = classes.by_name(device_class).missing_requirements(bare)
+    assert missing is not None
+    assert (
+        "BAR 0 of 0000:02:00.0, 1 of 0000:02:00.0, 2 of 0000:02:00.0, 3 of 0000:02:00.0 and 2 more" in missing
+    )

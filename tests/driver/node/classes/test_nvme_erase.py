@@ -190,7 +190,7 @@ def test_a_sanitize_that_fails_half_way_is_no_erase_and_may_be_tried_again():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("fields", "message"),
     [
         ({"serial": "SN2"}, "it has the serial number 'SN1', and 'SN2' is to be erased"),
         ({"path": Path("/dev/zero")}, "/dev/zero is another device by now"),
@@ -198,10 +198,10 @@ def test_a_sanitize_that_fails_half_way_is_no_erase_and_may_be_tried_again():
         ({"path": Path("/dev/nothing-of-the-kind")}, "cannot open /dev/nothing-of-the-kind: No such file"),
     ],
 )
-def test_what_is_not_this_very_disk_is_not_touched(given, message):
+def test_what_is_not_this_very_disk_is_not_touched(fields, message):
     disk = Disk()
     with pytest.raises(errors.NotCleaned, match=message):
-        erase(disk, **given)
+        erase(disk, **fields)
     assert disk.data == {1: SECRET}
 
 

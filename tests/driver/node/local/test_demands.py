@@ -56,7 +56,7 @@ def test_parameters_that_ask_for_work_make_a_demand_with_and_without_binding_con
 
 
 @pytest.mark.parametrize(
-    "given",
+    "claim",
     [
         claim(),
         claim(config(environment={"A": "1"}, cleanUp={"hook": "wipes"})),
@@ -84,8 +84,8 @@ def test_parameters_that_ask_for_work_make_a_demand_with_and_without_binding_con
         "gone",
     ],
 )
-def test_the_node_has_nothing_to_do_for_others(given):
-    assert demands.list_demands(given, DRIVER, NODE) == ()
+def test_the_node_has_nothing_to_do_for_others(claim):
+    assert demands.list_demands(claim, DRIVER, NODE) == ()
 
 
 def test_a_claim_that_asks_nothing_of_a_device_with_binding_conditions_waits_for_the_condition_alone():
@@ -150,12 +150,12 @@ def test_prepare_gets_a_device_only_where_its_mark_is_of_this_allocation_and_thi
     (demand,) = list_demands(config(**BITSTREAM))
     use = readiness.Use(claim_uid="u1", allocation_timestamp=at)
 
-    def is_given(mark):
+    def is_ready(mark):
         value = demands.attachment(demand, mark, "b1")
         card = model.Card(functions=(cards.function(ADDRESS),))
         return readiness.find_missing(value, use, boot_id="b1", card=card) is None
 
-    assert [mark for mark in (None, *marks()) if is_given(mark)] == [READY]
+    assert [mark for mark in (None, *marks()) if is_ready(mark)] == [READY]
 
 
 def test_a_device_is_visible_only_where_it_was_made_ready_for_this_allocation_in_this_boot():

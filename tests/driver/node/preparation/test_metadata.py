@@ -21,8 +21,8 @@ def device(name="d1", *, requests=("disk",), network=None):
 
 def claim(*results, name="c1", annotations=None):
     listed = tuple(
-        claims.AllocationResult(request=request, driver=DRIVER, pool="p", device=given)
-        for request, given in results
+        claims.AllocationResult(request=request, driver=DRIVER, pool="p", device=device)
+        for request, device in results
     )
     return claims.PodClaim(
         metadata=meta.ObjectMeta(

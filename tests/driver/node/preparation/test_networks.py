@@ -211,5 +211,5 @@ async def test_a_card_of_the_node_that_the_host_has_begun_to_use_is_not_handed_o
     assert world.recorder.reasons == ["HostUsesDevice"]
     # What holds it is taken away, and the kubelet asks again.
     world.occupied = {}
-    (given,) = await world.preparer.prepare(name)
-    assert given.device == "nic"
+    (prepared,) = await world.preparer.prepare(name)
+    assert prepared.device == "nic"

@@ -183,8 +183,8 @@ async def test_requests_of_1_31_without_a_device_are_reported_beside_devices_and
 ):
     async with world_of("1.31-classic") as world:
         api = classic("v1alpha3")
-        given = api.allocation("d1", without=("other",))
-        both = await api.claim(world.api, "c1", given, requests=("disk", "other"))
+        allocation = api.allocation("d1", without=("other",))
+        both = await api.claim(world.api, "c1", allocation, requests=("disk", "other"))
         # It counts one device, since the other request was still open when it was made.
         world.attached = [world.make_full_attachment("d1", both.uid)]
         prepared = await world.preparer.prepare(both)

@@ -232,7 +232,7 @@ def slow_write(monkeypatch):
     return began, go_on
 
 
-async def given_up(call, slow_write):
+async def cancel_during_write(call, slow_write):
     """Cancel the call while its write is under way; return its task."""
     task = asyncio.Task(call)
     assert await asyncio.to_thread(slow_write[0].wait, 20)
@@ -246,7 +246,7 @@ async def given_up(call, slow_write):
 async def test_a_call_cancelled_during_its_write_ends_before_the_next_begins(world, slow_write):
     name = await world.claim()
     world.attached = [world.make_full_attachment("d1", name.uid)]
-    task = await given_up(world.preparer.prepare(name), slow_write)
+    task = await cancel_during_write(world.preparer.prepare(name), slow_write)
     next_one = asyncio.Task(world.preparer.unprepare(name))
     for _ in range(50):
         await asyncio.sleep(0)
@@ -262,7 +262,7 @@ async def test_a_call_cancelled_during_its_write_ends_before_the_next_begins(wor
 async def test_an_unprepare_cancelled_during_its_write_reports_the_freed_device(world, request):
     name = await world.prepare_claim()
     slow_write = request.getfixturevalue("slow_write")
-    task = await given_up(world.preparer.unprepare(name), slow_write)
+    task = await cancel_during_write(world.preparer.unprepare(name), slow_write)
     slow_write[1].set()
     await asyncio.wait([task])
     assert task.cancelled()
@@ -278,7 +278,7 @@ async def test_a_prepare_cancelled_during_its_write_reports_the_released_device(
     await world.allocate("c1", (world.result("d2"),))
     world.attached = [world.attachment("d1", deleting=True), world.attachment("d2", name.uid)]
     slow_write = request.getfixturevalue("slow_write")
-    task = await given_up(world.preparer.prepare(name), slow_write)
+    task = await cancel_during_write(world.preparer.prepare(name), slow_write)
     slow_write[1].set()
     await asyncio.wait([task])
     assert world.released == [("p", "d1")]

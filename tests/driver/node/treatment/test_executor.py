@@ -202,13 +202,13 @@ class Data:
 
 
 @pytest.fixture
-def said_at_once(monkeypatch):
+def quick_progress(monkeypatch):
     """Make the executor report every erase, however short."""
     monkeypatch.setattr(executor, "ERASE_REPORTED_SECONDS", 0)
     monkeypatch.setattr(executor, "ERASE_LOOK_SECONDS", 0.01)
 
 
-async def test_a_disk_is_erased_by_its_driver_before_it_leaves(tmp_path, monkeypatch, said_at_once):
+async def test_a_disk_is_erased_by_its_driver_before_it_leaves(tmp_path, monkeypatch, quick_progress):
     async with place(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch), Recording(host.tree.root)
         host.use(recording)
@@ -232,7 +232,7 @@ async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
         assert not data.left
 
 
-async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, monkeypatch, said_at_once):
+async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, monkeypatch, quick_progress):
     monkeypatch.setattr(erasing, "AGAIN_SECONDS", 0.2)
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch, error=errors.NotCleaned("/dev/nvme0 is not erased: it is broken"))
@@ -247,7 +247,7 @@ async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, m
 
 @pytest.mark.parametrize("way", [Clean.RESET, Clean.NONE])
 async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
-    tmp_path, monkeypatch, said_at_once, way
+    tmp_path, monkeypatch, quick_progress, way
 ):
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch, error=errors.NotCleaned("it is broken"))
@@ -259,7 +259,7 @@ async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
         assert data.left
 
 
-async def test_a_running_erase_finishes_despite_a_new_order(tmp_path, monkeypatch, said_at_once):
+async def test_a_running_erase_finishes_despite_a_new_order(tmp_path, monkeypatch, quick_progress):
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch)
         await host.until(treatment.InProgress, message="half")
@@ -491,7 +491,7 @@ async def test_a_device_that_stays_is_clean_after_a_crash_at_every_step(tmp_path
         assert host.power() == "1"
 
 
-async def test_a_device_that_stays_is_erased_before_its_reset(tmp_path, monkeypatch, said_at_once):
+async def test_a_device_that_stays_is_erased_before_its_reset(tmp_path, monkeypatch, quick_progress):
     async with place(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch), Recording(host.tree.root)
         host.use(recording)

@@ -210,8 +210,8 @@ class Anonymous(SimulatedFabric):
             inventory, devices=tuple(_anonymous(device) for device in inventory.devices)
         )
 
-    async def operation(self, **given):
-        operation = await super().operation(**given)
+    async def operation(self, **query):
+        operation = await super().operation(**query)
         return dataclasses.replace(operation, device=_anonymous(operation.device))
 
 

@@ -314,10 +314,10 @@ SYSTEM_RAM = parameters.DeviceParameters(memory=parameters.Memory(mode="system-r
 
 
 async def initialise_memory(asked, tree, until, slot=1, wanted=parameters.NOTHING):
-    async def lack():
+    async def attempt():
         return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot), wanted)
 
-    return await until(lack, lambda missing: missing is None)
+    return await until(attempt, lambda missing: missing is None)
 
 
 def dax_driver(tree):
@@ -388,10 +388,10 @@ async def test_memory_that_does_not_leave_the_wrong_zone_is_named(tree, until):
         await asyncio.to_thread(tree.keep_online, "region0")
         assert "came online in zone Normal" in operations.pending_quiesce_step(host, card_of(tree))
 
-        async def lack():
+        async def attempt():
             return await operations.initialise(asked, card_of(tree), SYSTEM_RAM)
 
-        assert "came online in zone Normal" in await until(lack, lambda why: why and "zone" in why)
+        assert "came online in zone Normal" in await until(attempt, lambda why: why and "zone" in why)
 
 
 def make_unwritable_region(tree):

@@ -217,15 +217,15 @@ UNFIT = {
 
 @pytest.mark.parametrize(("seen", "why"), UNFIT.values(), ids=UNFIT.keys())
 def test_an_impossible_region_is_reported_with_the_reason(seen, why):
-    unfit = interleaving.towards_interleaved(seen)
-    assert isinstance(unfit, interleaving.CannotInterleave)
-    assert why in unfit.why
+    problem = interleaving.towards_interleaved(seen)
+    assert isinstance(problem, interleaving.CannotInterleave)
+    assert why in problem.why
 
 
 def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interleaved():
     spread = (member(2), member(3, bridge="hb1"))
-    unfit = interleaving.towards_interleaved(ensemble(*spread, windows=(CROSS,)), granularity_bytes=256)
-    assert "alternates between its host bridges after 1024 bytes" in unfit.why
+    problem = interleaving.towards_interleaved(ensemble(*spread, windows=(CROSS,)), granularity_bytes=256)
+    assert "alternates between its host bridges after 1024 bytes" in problem.why
     created = interleaving.towards_interleaved(ensemble(*spread, windows=(CROSS,)), granularity_bytes=1024)
     assert created == region_steps.CreateRegion(window="decoder0.1")
 
@@ -414,14 +414,14 @@ def member_operations(tree, slot, slots):
 async def initialise_memory(asked, tree, until, slot, slots, wanted=INTERLEAVED):
     """Make the member ready; try again after each refusal of the kernel, as the daemon does."""
 
-    async def lack():
+    async def attempt():
         member, card = member_operations(tree, slot, slots)
         try:
             return await member.initialise(asked, card, wanted)
         except errors.KernelRefused as refused:
             return str(refused)
 
-    return await until(lack, lambda missing: missing is None)
+    return await until(attempt, lambda missing: missing is None)
 
 
 async def release(asked, tree, until, slot, slots):
