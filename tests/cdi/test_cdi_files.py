@@ -123,7 +123,7 @@ def test_two_writers_of_one_file_never_show_half_a_file(tmp_path):
 
 
 @pytest.fixture
-def places(tmp_path):
+def spec_dirs(tmp_path):
     """Create the static and the dynamic directory."""
     for name in ("etc", "run"):
         (tmp_path / name).mkdir()
@@ -143,18 +143,18 @@ NAME = f"{PREFIX}/device=u-1-gpu"
     ],
 )
 def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_runtime_has_it(
-    places, ours, theirs, effect, other
+    spec_dirs, ours, theirs, effect, other
 ):
-    root = places[0].parent
+    root = spec_dirs[0].parent
     file = files.path(root / ours, PREFIX, "u-1")
     files.write(file, content())
     twin = root / theirs / other
     files.write(twin, content(value="theirs"))
 
-    (conflict,) = files.conflicts(places, file, content())
+    (conflict,) = files.conflicts(spec_dirs, file, content())
 
     assert (conflict.device, conflict.file, conflict.effect) == (NAME, twin, effect)
-    resolved = runtime.devices(places).by_id.get(NAME)
+    resolved = runtime.devices(spec_dirs).by_id.get(NAME)
     used = {files.Effect.OURS_WINS: file, files.Effect.OURS_LOSES: twin}.get(effect)
     assert (resolved.file if resolved else None) == used
     assert f"{twin}, too: {effect.value}" in str(conflict)
@@ -164,12 +164,12 @@ def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_run
     "text", ["{", "[]", '{"devices": 1}', '{"kind": "a/b", "devices": [1, {}]}', "a: [", "\x00"]
 )
 @pytest.mark.parametrize("name", ["other.json", "other.yaml"])
-def test_files_of_others_that_nobody_can_read_are_no_conflict(places, name, text):
-    file = files.path(places[1], PREFIX, "u-1")
+def test_files_of_others_that_nobody_can_read_are_no_conflict(spec_dirs, name, text):
+    file = files.path(spec_dirs[1], PREFIX, "u-1")
     files.write(file, content())
-    (places[0] / name).write_text(text)
-    (places[0] / "other.txt").write_text("{}")
-    assert files.conflicts(places, file, content()) == ()
+    (spec_dirs[0] / name).write_text(text)
+    (spec_dirs[0] / "other.txt").write_text("{}")
+    assert files.conflicts(spec_dirs, file, content()) == ()
 
 
 def test_a_directory_of_ones_own_has_the_highest_priority(tmp_path):
@@ -189,35 +189,35 @@ def vendor_file(file, *devices, kind="nvidia.com/gpu"):
     file.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": kind, "devices": listed}))
 
 
-def in_files(places, **wanted):
+def in_files(spec_dirs, **wanted):
     looked_for = {"names": frozenset(), "own": frozenset(), "common": frozenset()}
     return files.find(
-        places, "nvidia.com/gpu", **looked_for | {key: frozenset(wanted[key]) for key in wanted}
+        spec_dirs, "nvidia.com/gpu", **looked_for | {key: frozenset(wanted[key]) for key in wanted}
     )
 
 
-def test_a_device_in_a_vendor_file_is_found_by_name_despite_shared_files(places):
-    vendor_file(places[0] / "nvidia.json", ("0", ["/dev/nvidia0"]), ("GPU-AB", ["/dev/nvidia0"]))
-    assert in_files(places, names=["gpu-ab"], own=["/dev/nvidia0"]) == "nvidia.com/gpu=GPU-AB"
-    assert in_files(places, names=["gpu-cd"]) is None
+def test_a_device_in_a_vendor_file_is_found_by_name_despite_shared_files(spec_dirs):
+    vendor_file(spec_dirs[0] / "nvidia.json", ("0", ["/dev/nvidia0"]), ("GPU-AB", ["/dev/nvidia0"]))
+    assert in_files(spec_dirs, names=["gpu-ab"], own=["/dev/nvidia0"]) == "nvidia.com/gpu=GPU-AB"
+    assert in_files(spec_dirs, names=["gpu-cd"]) is None
 
 
-def test_without_its_name_it_is_the_device_that_has_its_files_and_those_of_no_other(places):
+def test_without_its_name_it_is_the_device_that_has_its_files_and_those_of_no_other(spec_dirs):
     vendor_file(
-        places[1] / "nvidia.json",
+        spec_dirs[1] / "nvidia.json",
         ("all", ["/dev/nvidia1"]),
         ("both", ["/dev/nvidia0", "/dev/nvidia1"]),
         ("1", ["/dev/nvidia1", "/dev/nvidiactl"]),
     )
-    assert in_files(places, own=["/dev/nvidia1"], common=["/dev/nvidiactl"]) == "nvidia.com/gpu=1"
-    assert in_files(places, own=["/dev/nvidia1"]) is None, "it has a file that is not the device's"
+    assert in_files(spec_dirs, own=["/dev/nvidia1"], common=["/dev/nvidiactl"]) == "nvidia.com/gpu=1"
+    assert in_files(spec_dirs, own=["/dev/nvidia1"]) is None, "it has a file that is not the device's"
 
 
-def test_files_of_another_kind_and_broken_ones_have_no_device_and_the_later_directory_counts(places):
-    vendor_file(places[0] / "old.json", ("old", ["/dev/nvidia0"]))
-    vendor_file(places[1] / "new.json", ("new", ["/dev/nvidia0"]))
-    vendor_file(places[1] / "amd.json", ("amd", ["/dev/nvidia0"]), kind="amd.com/gpu")
-    (places[1] / "broken.json").write_text(
+def test_files_of_another_kind_and_broken_ones_have_no_device_and_the_later_directory_counts(spec_dirs):
+    vendor_file(spec_dirs[0] / "old.json", ("old", ["/dev/nvidia0"]))
+    vendor_file(spec_dirs[1] / "new.json", ("new", ["/dev/nvidia0"]))
+    vendor_file(spec_dirs[1] / "amd.json", ("amd", ["/dev/nvidia0"]), kind="amd.com/gpu")
+    (spec_dirs[1] / "broken.json").write_text(
         '{"kind": "nvidia.com/gpu", "devices": [{"name": "x", "containerEdits": {"deviceNodes": 7}}, {"name": 1}]}'
     )
-    assert in_files(places, own=["/dev/nvidia0"]) == "nvidia.com/gpu=new"
+    assert in_files(spec_dirs, own=["/dev/nvidia0"]) == "nvidia.com/gpu=new"

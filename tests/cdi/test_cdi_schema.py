@@ -289,11 +289,11 @@ CONTENT = spec.Spec(
 WHOLE = json.loads(json.dumps(spec.encode(CONTENT)))
 
 
-def places(value, path=()):
+def list_paths(value, path=()):
     yield path
     if isinstance(value, dict | list):
         for key, held in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from places(held, (*path, key))
+            yield from list_paths(held, (*path, key))
 
 
 def change_document(path, value):
@@ -311,7 +311,7 @@ def change_document(path, value):
 
 CHANGES = [
     pytest.param(path, value, id=f"{'.'.join(map(str, path))}={value!r}"[:60])
-    for path in places(WHOLE)
+    for path in list_paths(WHOLE)
     if path
     for value in (None, "", "x", "/x", -1, 0, True, [], {}, [1], ["x"], {"x": 1}, {"x": "y"})
 ]

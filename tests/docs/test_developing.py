@@ -93,8 +93,8 @@ def copy(tmp_path_factory):
 
 def run(root, *words):
     """Run Python on the copy; return the finished process."""
-    places = os.pathsep.join(str(root / name) for name in SOURCES)
-    environment = os.environ | {"PYTHONPATH": places}
+    python_path = os.pathsep.join(str(root / name) for name in SOURCES)
+    environment = os.environ | {"PYTHONPATH": python_path}
     command = [sys.executable, *(str(word) for word in words)]
     return subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, timeout=200, check=False

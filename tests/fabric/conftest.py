@@ -136,8 +136,8 @@ BOOT_SECONDS = 100
 
 # Only where one is named: an emulated guest takes a processor core for most of a minute.
 KERNEL = Path(os.environ["DRAWBAR_KERNEL"]) if "DRAWBAR_KERNEL" in os.environ else None
-PLACES = (os.environ.get("DRAWBAR_BUSYBOX", "/bin/busybox"), "/bin/busybox", "/usr/bin/busybox")
-BUSYBOX = next((path for path in map(Path, PLACES) if path.exists()), None)
+PATHS = (os.environ.get("DRAWBAR_BUSYBOX", "/bin/busybox"), "/bin/busybox", "/usr/bin/busybox")
+BUSYBOX = next((path for path in map(Path, PATHS) if path.exists()), None)
 
 REASON = None
 if QEMU is None:

@@ -21,8 +21,13 @@ SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operato
 NODES = tuple(matching.Node(name=name, labels={"zone": name[0]}) for name in ("a1", "a2", "b1", "b2"))
 
 
-def supply(places, device=None):
-    spec = {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": "dev", **(device or {})}], **places}
+def supply(node_selection, device=None):
+    spec = {
+        "driver": "d",
+        "pool": {"name": "p"},
+        "devices": [{"name": "dev", **(device or {})}],
+        **node_selection,
+    }
     return pools.from_slices([msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, objects.Slice)])
 
 
@@ -33,7 +38,7 @@ def decide(offers, taken=()):
 
 
 @pytest.mark.parametrize(
-    ("places", "device", "node"),
+    ("node_selection", "device", "node"),
     [
         pytest.param({"allNodes": True}, None, "a1", id="for-all"),
         pytest.param({"nodeName": "b2"}, None, "b2", id="for-one"),
@@ -41,8 +46,8 @@ def decide(offers, taken=()):
         pytest.param({"perDeviceNodeSelection": True}, {"nodeName": "a2"}, "a2", id="each-device-says-it"),
     ],
 )
-def test_the_first_node_that_is_offered_a_device_gets_the_pod(places, device, node):
-    decision = decide(supply(places, device))
+def test_the_first_node_that_is_offered_a_device_gets_the_pod(node_selection, device, node):
+    decision = decide(supply(node_selection, device))
     assert isinstance(decision, plan.Placement)
     assert decision.node == node
 

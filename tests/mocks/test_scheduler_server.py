@@ -41,9 +41,11 @@ class SchedulingCluster(clusters.Cluster):
     async def slice(self, node, *devices, **spec):
         name = f"{node}-{devices[0]['name']}"
         pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-        place = spec or {"nodeName": node}
+        node_selection = spec or {"nodeName": node}
         await self.create(
-            kinds.SLICE, name, spec={"driver": DRIVER, "pool": pool, "devices": list(devices), **place}
+            kinds.SLICE,
+            name,
+            spec={"driver": DRIVER, "pool": pool, "devices": list(devices), **node_selection},
         )
 
     async def pod(self, name, **ask):

@@ -78,9 +78,9 @@ def rack(clock, states):
     """Return the devices of rack-1; `states` has state and fields by number of the device."""
     listed, number = [], 0
     for enclosure, device_class, model_name, count in ENCLOSURES:
-        for place in range(1, count + 1):
+        for index in range(1, count + 1):
             state, fields = states.get(number, ("Free", {}))
-            name = f"{device_class.removesuffix('-memory')}-{place}"
+            name = f"{device_class.removesuffix('-memory')}-{index}"
             listed.append(row(clock, number, enclosure, device_class, model_name, name, state, **fields))
             number += 1
     for worker in (1, 2):
@@ -216,13 +216,13 @@ def make_broken_page():
                 namespace=namespace,
                 name=name,
                 state="Pending",
-                since=clock.format_ago(42 + 300 * place),
+                since=clock.format_ago(42 + 300 * index),
                 node="",
                 pods=(pod,) if pod else (),
                 waits_for=reason,
                 severity="warning" if pod else "note",
             )
-            for place, (namespace, name, pod, reason) in enumerate(reasons)
+            for index, (namespace, name, pod, reason) in enumerate(reasons)
         ),
         waiting=2,
         unused=1,

@@ -29,7 +29,7 @@ class Replay:
         self.url = ""
         self.ended = asyncio.Event()
         self._exchanges = transcript.exchanges
-        self.left = [place for place, entry in enumerate(self._exchanges) if entry.method in _CHANGES]
+        self.left = [position for position, entry in enumerate(self._exchanges) if entry.method in _CHANGES]
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
@@ -46,17 +46,19 @@ class Replay:
         return web.Response(status=exchange.status, headers=headers, body=self._local(body.decode()).encode())
 
     def _next(self, method: str, uri: str) -> transcripts.Exchange | None:
-        places = [
-            place for place, entry in enumerate(self._exchanges) if (entry.method, entry.uri) == (method, uri)
+        positions = [
+            position
+            for position, entry in enumerate(self._exchanges)
+            if (entry.method, entry.uri) == (method, uri)
         ]
         if method in _CHANGES:
-            place = next((place for place in places if place in self.left), None)
-            if place is not None:
-                self.left.remove(place)
-            return None if place is None else self._exchanges[place]
+            position = next((position for position in positions if position in self.left), None)
+            if position is not None:
+                self.left.remove(position)
+            return None if position is None else self._exchanges[position]
         following = self.left[0] if self.left else len(self._exchanges)
-        before = [place for place in places if place < following]
-        chosen = before[-1:] or places[:1]
+        before = [position for position in positions if position < following]
+        chosen = before[-1:] or positions[:1]
         return self._exchanges[chosen[0]] if chosen else None
 
     def _local(self, text: str) -> str:

@@ -44,7 +44,7 @@ class Service:
         self.delay_seconds = 0.0
         self.stalls_after = None
         self.ended = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._made = 0
 
     def put(self, uri, **properties):
@@ -95,7 +95,7 @@ class Service:
         raw = await request.read()
         if self.stalls_after is not None and len(self.reads) >= self.stalls_after:
             await self.ended.wait()
-        async with self._turn:
+        async with self._lock:
             await asyncio.sleep(self.delay_seconds)
         body = json.loads(raw) if raw else None
         if method == "GET":

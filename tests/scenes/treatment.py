@@ -23,7 +23,7 @@ CXL = MockDevice(
 SLOT = 1
 
 
-class Place:
+class TreatedHost:
     """A host with one card in slot 1, which is treated by `order`, a set of fields of an Order."""
 
     def __init__(self, tree, **limits):
@@ -100,9 +100,9 @@ def put_in(tree, card):
 
 
 @contextlib.asynccontextmanager
-async def place(path, card, **limits):
+async def running_host(path, card, **limits):
     path.mkdir(exist_ok=True)
     tree = SysfsTree.create(path / "sys", slots=2)
     async with tree.reacting():
         await asyncio.to_thread(put_in, tree, card)
-        yield Place(tree, **limits)
+        yield TreatedHost(tree, **limits)

@@ -84,7 +84,7 @@ async def _fill(api):
         {"spec": {"adapter": "grpc", "endpoint": "unix:/run/f.sock"}},
         {"conditions": [connected], "devices": 2, "hosts": 1},
     )
-    for pool, names, place in (
+    for pool, names, node_selection in (
         ("rack-1/enc-1", ("gpu-1", "gpu-2"), {"allNodes": True}),
         ("node-1", ("disk-9",), {"nodeName": "node-1"}),
     ):
@@ -96,7 +96,7 @@ async def _fill(api):
         ]
         if "/" in pool:
             devices[1]["taints"] = [{"key": "drawbar.dev/maintenance", "effect": "NoSchedule"}]
-        spec = {"driver": "drawbar.dev", "devices": devices, **place}
+        spec = {"driver": "drawbar.dev", "devices": devices, **node_selection}
         spec["pool"] = {"name": pool, "generation": 1, "resourceSliceCount": 1}
         await _create(api, kinds.SLICE, pool.replace("/", "-"), {"spec": spec})
     for name, pool, device in (

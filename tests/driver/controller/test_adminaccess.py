@@ -19,8 +19,8 @@ def claim(*devices, reported=()):
 
 
 def attachment(device, *conditions, node="n1", deleting=False):
-    place = {"fabric": "f", "device": device, "pool": "f/e", "node_name": node}
-    return scenes.attachment(*conditions, deleting=deleting, **place)
+    fields = {"fabric": "f", "device": device, "pool": "f/e", "node_name": node}
+    return scenes.attachment(*conditions, deleting=deleting, **fields)
 
 
 def read_conditions(body):

@@ -37,8 +37,8 @@ def by_name(listed):
 @given(CHANGES)
 def test_the_index_agrees_with_a_walk_after_every_change(changes):
     stored, index = {}, attachment_index.Index()
-    for name, place in changes:
-        new = attachment(name, *place) if place else None
+    for name, fields in changes:
+        new = attachment(name, *fields) if fields else None
         index.change(stored.get(name), new, NOW)
         stored = {other: kept for other, kept in stored.items() if other != name} | (
             {name: new} if new else {}

@@ -16,14 +16,14 @@ def look(damper, good, now, *work):
 def test_what_keeps_flapping_is_held_back_twice_as_long_each_time_up_to_a_bound():
     damper, now = damping.Damper(), 0.0
     assert look(damper, True, now)
-    for hold in HOLDS:
+    for hold_down in HOLDS:
         now += 1.0
         assert not look(damper, False, now)
         now += 1.0
-        assert look(damper, True, now) == (hold == 0.0)
-        if hold:
-            assert damper.find_held_back(now) == {"it": hold}
-            now += hold - 0.1
+        assert look(damper, True, now) == (hold_down == 0.0)
+        if hold_down:
+            assert damper.find_held_back(now) == {"it": hold_down}
+            now += hold_down - 0.1
             assert not look(damper, True, now)
             now += 0.1
             assert look(damper, True, now)
@@ -42,9 +42,9 @@ def test_a_cause_that_breaks_off_meanwhile_has_to_hold_for_the_whole_time_again_
 
 
 @pytest.mark.parametrize(
-    ("calm", "hold"), [(0.0, 20.0), (59.0, 20.0), (60.0, 10.0), (120.0, 0.0), (86_400.0, 0.0)]
+    ("calm", "hold_down"), [(0.0, 20.0), (59.0, 20.0), (60.0, 10.0), (120.0, 0.0), (86_400.0, 0.0)]
 )
-def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold):
+def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold_down):
     damper, now = make_flapped_damper(4)
     look(damper, True, now)
     now += 10.0
@@ -52,7 +52,7 @@ def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold):
     now += calm
     assert not look(damper, False, now)
     look(damper, True, now)
-    assert damper.find_held_back(now) == ({"it": hold} if hold else {})
+    assert damper.find_held_back(now) == ({"it": hold_down} if hold_down else {})
 
 
 def test_what_has_made_up_for_everything_is_forgotten():

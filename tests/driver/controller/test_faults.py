@@ -206,6 +206,6 @@ def test_failures_of_one_namespace_neither_grow_probations_nor_close_hosts(histo
 def test_a_failure_of_another_namespace_doubles_a_probation_only_once(history, device, host):
     ledger, now = faults.Ledger(), NOW
     ledger.count_failure(device, host, claim("neighbour"), now)
-    for _, other, place, number, _ in history:
-        ledger.count_failure(f"d{other}", f"h{place}", claim("tenant", number), now)
+    for _, other, other_host, number, _ in history:
+        ledger.count_failure(f"d{other}", f"h{other_host}", claim("tenant", number), now)
         assert all(length <= 2 * MINUTE for length in ledger.probations(MINUTE, now).values())

@@ -118,9 +118,9 @@ def test_a_host_that_flaps_costs_its_node_few_writes_and_is_offered_once_it_stay
         conditions = (await cluster.api.read(kinds.FABRIC, "f", into=dict))["status"]["conditions"]
         degraded = next(condition for condition in conditions if condition["type"] == "Degraded")
         assert "n0 came and went too often lately" in degraded["message"]
-        for hold in (10.0, 20.0):
-            waited = await cluster.seconds_until(lambda: cluster.is_offered("n0"), hold + SOON_SECONDS)
-            assert waited > hold - fabric_status.SECONDS - SOON_SECONDS
+        for hold_down in (10.0, 20.0):
+            waited = await cluster.seconds_until(lambda: cluster.is_offered("n0"), hold_down + SOON_SECONDS)
+            assert waited > hold_down - fabric_status.SECONDS - SOON_SECONDS
             port(True)
             await cluster.seconds_until(lambda: is_not(cluster.is_offered("n0")), SOON_SECONDS)
             port(False)

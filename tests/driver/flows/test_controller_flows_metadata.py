@@ -76,8 +76,7 @@ async def test_the_devices_of_a_claim_and_of_a_template_are_described_where_thei
             cluster.pods, lambda value: value["direct"].get("status", {}).get("phase") == "Running"
         )
         assert sorted(read_mounted_metadata(cluster)) == [
-            f"{ROOT}/{place}/disk/{NAME}"
-            for place in ("resourceclaims/own", "resourceclaimtemplates/storage")
+            f"{ROOT}/{path}/disk/{NAME}" for path in ("resourceclaims/own", "resourceclaimtemplates/storage")
         ]
         await cluster.api.delete(kinds.POD, "templated", namespace="default")
         await cluster.wait_until_gone("templated")

@@ -392,14 +392,14 @@ async def test_the_event_loop_goes_on_while_a_program_logs_in(tmp_path):
     )
     connection = await load(kubeconfig(tmp_path, user={"exec": program}))
     connection.refused()
-    turns = 0
+    rounds = 0
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(connection.authorize())
         while not asking.done():
             await asyncio.sleep(0.05)
-            turns += 1
+            rounds += 1
     assert asking.result() == "Bearer a"
-    assert turns > 10
+    assert rounds > 10
 
 
 async def test_the_certificate_of_a_program_is_presented_and_leaves_no_file(tmp_path, authority, monkeypatch):

@@ -172,7 +172,7 @@ class Truth:
             {device: (connected.get(device), self.storm.broken.get(device)) for device in devices}
             for devices in alternatives
         ]
-        assert any(all(host in places for places in devices.values()) for devices in where), (
+        assert any(all(host in hosts for hosts in devices.values()) for devices in where), (
             f"{key} reports that it is attached, and is at {where}"
         )
 
@@ -261,13 +261,13 @@ class StormMachine(RuleBasedStateMachine):
         self.truth = self.judge(self.storm)
         self.began = False
 
-    def does(self, *steps, turns=0):
-        """Take steps, let the event loop run `turns` times, and check the outcome."""
+    def does(self, *steps, loop_rounds=0):
+        """Take steps, let the event loop run `loop_rounds` times, and check the outcome."""
 
         async def all_of_it():
             for step in steps:
                 await step
-            for _ in range(turns):
+            for _ in range(loop_rounds):
                 await asyncio.sleep(0)
             await self.truth.check()
             defects.check()
@@ -279,23 +279,23 @@ class StormMachine(RuleBasedStateMachine):
         self.began = True
         self.does(self.storm.begin(keep_seconds), asyncio.sleep(1))
 
-    @rule(device=devices, node=nodes, turns=st.integers(0, 60))
-    def allocate(self, device, node, turns):
-        self.does(self.storm.allocate(device, node), turns=turns)
+    @rule(device=devices, node=nodes, loop_rounds=st.integers(0, 60))
+    def allocate(self, device, node, loop_rounds):
+        self.does(self.storm.allocate(device, node), loop_rounds=loop_rounds)
 
-    @rule(number=st.integers(0, 9), deletes=st.booleans(), turns=st.integers(0, 60))
-    def release(self, number, deletes, turns):
-        self.does(self.storm.release(number, deletes=deletes), turns=turns)
+    @rule(number=st.integers(0, 9), deletes=st.booleans(), loop_rounds=st.integers(0, 60))
+    def release(self, number, deletes, loop_rounds):
+        self.does(self.storm.release(number, deletes=deletes), loop_rounds=loop_rounds)
 
-    @rule(number=st.integers(0, 9), turns=st.integers(0, 60))
-    def reallocate(self, number, turns):
-        self.does(self.storm.reallocate(number), turns=turns)
+    @rule(number=st.integers(0, 9), loop_rounds=st.integers(0, 60))
+    def reallocate(self, number, loop_rounds):
+        self.does(self.storm.reallocate(number), loop_rounds=loop_rounds)
 
-    @rule(turns=st.integers(0, 200))
-    def the_controller_dies_and_another_begins(self, turns):
+    @rule(loop_rounds=st.integers(0, 200))
+    def the_controller_dies_and_another_begins(self, loop_rounds):
         self.does(self.storm.kill_controller())
         self.loop.call_soon(self.storm.start_controller)
-        self.does(turns=turns)
+        self.does(loop_rounds=loop_rounds)
 
     @rule(seconds=st.sampled_from([0.1, 1, 3, 10, 40, 90]))
     def time_passes(self, seconds):
@@ -346,9 +346,9 @@ class StormMachine(RuleBasedStateMachine):
     def somebody_deletes_an_attachment(self, device):
         self.does(self.storm.delete_an_attachment(device))
 
-    @rule(device=devices, turns=st.integers(0, 60))
-    def an_attachment_vanishes(self, device, turns):
-        self.does(self.storm.an_attachment_vanishes(device), turns=turns)
+    @rule(device=devices, loop_rounds=st.integers(0, 60))
+    def an_attachment_vanishes(self, device, loop_rounds):
+        self.does(self.storm.an_attachment_vanishes(device), loop_rounds=loop_rounds)
 
     @rule(fault=fabric_troubles)
     def the_fabric_has_trouble(self, fault):

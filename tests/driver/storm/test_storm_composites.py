@@ -238,21 +238,21 @@ class CompositeMachine(machine.StormMachine):
     @rule(
         device=st.sampled_from((*NAMES, "duo", "duo", *machine.DEVICES)),
         node=machine.nodes,
-        turns=st.integers(0, 60),
+        loop_rounds=st.integers(0, 60),
     )
-    def allocate(self, device, node, turns):
-        self.does(self.storm.allocate(device, node), turns=turns)
+    def allocate(self, device, node, loop_rounds):
+        self.does(self.storm.allocate(device, node), loop_rounds=loop_rounds)
 
-    @rule(composites=st.sampled_from(LISTS), turns=st.integers(0, 60))
-    def the_list_changes(self, composites, turns):
-        self.does(self.storm.arrange(composites), turns=turns)
+    @rule(composites=st.sampled_from(LISTS), loop_rounds=st.integers(0, 60))
+    def the_list_changes(self, composites, loop_rounds):
+        self.does(self.storm.arrange(composites), loop_rounds=loop_rounds)
 
-    @rule(node=machine.nodes, seconds=st.sampled_from([1, 4, 15]), turns=st.integers(0, 60))
-    def a_composite_is_used(self, node, seconds, turns):
+    @rule(node=machine.nodes, seconds=st.sampled_from([1, 4, 15]), loop_rounds=st.integers(0, 60))
+    def a_composite_is_used(self, node, seconds, loop_rounds):
         self.does(self.storm.a_node_comes_back(node), self.storm.clear_the_way(), asyncio.sleep(5))
         self.does(self.storm.nodes_do_their_duty(), asyncio.sleep(5))
         self.does(self.storm.allocate("duo", node), asyncio.sleep(seconds))
-        self.does(self.storm.nodes_do_their_duty(), turns=turns)
+        self.does(self.storm.nodes_do_their_duty(), loop_rounds=loop_rounds)
 
     @rule(device=st.sampled_from(DUO["duo"]), fault=member_troubles, node=machine.nodes)
     def a_composite_has_trouble(self, device, fault, node):

@@ -283,17 +283,17 @@ class ShareMachine(machine.StormMachine):
 
     cluster, judge = ShareStorm, ShareTruth
 
-    @rule(size=sizes, node=machine.nodes, careless=st.booleans(), turns=st.integers(0, 60))
-    def allocate_a_share(self, size, node, careless, turns):
-        self.does(self.storm.allocate_shares([size], node, careless=careless), turns=turns)
+    @rule(size=sizes, node=machine.nodes, careless=st.booleans(), loop_rounds=st.integers(0, 60))
+    def allocate_a_share(self, size, node, careless, loop_rounds):
+        self.does(self.storm.allocate_shares([size], node, careless=careless), loop_rounds=loop_rounds)
 
-    @rule(both=st.tuples(sizes, sizes), node=machine.nodes, turns=st.integers(0, 60))
-    def allocate_two_shares(self, both, node, turns):
-        self.does(self.storm.allocate_shares(both, node), turns=turns)
+    @rule(both=st.tuples(sizes, sizes), node=machine.nodes, loop_rounds=st.integers(0, 60))
+    def allocate_two_shares(self, both, node, loop_rounds):
+        self.does(self.storm.allocate_shares(both, node), loop_rounds=loop_rounds)
 
-    @rule(number=st.integers(0, 9), turns=st.integers(0, 60))
-    def a_record_of_a_share_vanishes(self, number, turns):
-        self.does(self.storm.a_record_of_a_share_vanishes(number), turns=turns)
+    @rule(number=st.integers(0, 9), loop_rounds=st.integers(0, 60))
+    def a_record_of_a_share_vanishes(self, number, loop_rounds):
+        self.does(self.storm.a_record_of_a_share_vanishes(number), loop_rounds=loop_rounds)
 
     @rule(number=st.integers(0, 9))
     def somebody_deletes_an_attachment_of_a_share(self, number):
@@ -311,10 +311,10 @@ class ShareMachine(machine.StormMachine):
     def somebody_else_gives_back(self, number):
         self.does(self.storm.somebody_else_gives_back(number))
 
-    @rule(fault=slice_troubles, size=sizes, node=machine.nodes, turns=st.integers(0, 60))
-    def a_share_has_trouble(self, fault, size, node, turns):
+    @rule(fault=slice_troubles, size=sizes, node=machine.nodes, loop_rounds=st.integers(0, 60))
+    def a_share_has_trouble(self, fault, size, node, loop_rounds):
         self.storm.fabric.console.add_fault(fault)
-        self.does(self.storm.allocate_shares([size], node), turns=turns)
+        self.does(self.storm.allocate_shares([size], node), loop_rounds=loop_rounds)
 
     @rule(fault=slice_troubles)
     def the_carving_has_trouble(self, fault):

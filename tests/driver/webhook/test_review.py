@@ -46,7 +46,7 @@ def is_allowed(*args, **more):
 
 
 KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass")
-PLACES = {
+FIELD_PATHS = {
     "ResourceClaim": "spec.devices.config[1].opaque.parameters.",
     "ResourceClaimTemplate": "spec.spec.devices.config[1].opaque.parameters.",
     "DeviceClass": "spec.config[1].opaque.parameters.",
@@ -67,7 +67,7 @@ def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
                 "status": "Failure",
                 "reason": "Invalid",
                 "code": 422,
-                "message": PLACES[kind] + WORDS,
+                "message": FIELD_PATHS[kind] + WORDS,
             },
         },
     }

@@ -263,12 +263,12 @@ async def test_the_refusal_of_a_slice_without_an_endpoint_says_so():
 
 async def test_a_slice_without_an_endpoint_goes_to_no_fabric_among_several():
     other = f"{ROOT}/Fabrics/G"
-    places = {name: link(f"{other}/{name}") for name in ("Endpoints", "Connections")}
+    links = {name: link(f"{other}/{name}") for name in ("Endpoints", "Connections")}
     method = await read(
         chunk("1", **MADE),
         collection(f"{ROOT}/Fabrics", "F", "G"),
-        {"@odata.id": other, "Id": "G", **places},
-        *(collection(f"{other}/{name}") for name in places),
+        {"@odata.id": other, "Id": "G", **links},
+        *(collection(f"{other}/{name}") for name in links),
     )
     with pytest.raises(errors.FailedPrecondition, match=r"chunk .*/1 has no endpoint") as caught:
         method.attach(ATTACH, "C.D.1", "")

@@ -144,10 +144,10 @@ def test_the_ids_of_two_functions_are_not_mixed():
     assert models.pci_ids(Document(uri="/e"), parts) == models.PciIds(vendor=0x15B3, device=0x1021)
 
 
-@pytest.mark.parametrize("place", ["EntityPciId", "PciId"])
-def test_pci_ids_of_an_endpoint_are_those_of_its_entity(place):
+@pytest.mark.parametrize("key", ["EntityPciId", "PciId"])
+def test_pci_ids_of_an_endpoint_are_those_of_its_entity(key):
     described = {"VendorId": "0x144d", "DeviceId": "0xa824", "ClassCode": "0x010802"}
-    inside = Document(uri="/e", body={"ConnectedEntities": [{place: described}]})
+    inside = Document(uri="/e", body={"ConnectedEntities": [{key: described}]})
     assert models.pci_ids(inside, ()) == models.PciIds(vendor=0x144D, device=0xA824)
     assert models.device_class(inside, ()) is contract.DeviceClass.NVME
     outside = Document(uri="/e", body={"PciId": described})

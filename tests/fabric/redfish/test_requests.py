@@ -104,8 +104,8 @@ async def test_an_idle_service_is_read_by_turns_with_the_requests_of_a_poll():
             await waiting.eventually(lambda: made.reads.count(SYSTEMS) > polls, seconds=30)
             assert len(made.reads) <= polling.REQUESTS_PER_POLL_MIN * (polls + 1)
             # The turns of several polls are of several resources.
-            turns = [uri for uri in made.reads if "/gpu-" in uri or "/PCIeDevices/" in uri]
-            assert len(set(turns)) == len(turns) > polls
+            resources = [uri for uri in made.reads if "/gpu-" in uri or "/PCIeDevices/" in uri]
+            assert len(set(resources)) == len(resources) > polls
 
 
 def serial(made):

@@ -146,10 +146,10 @@ async def test_slices_with_every_feature_are_taken(api: Any, make_slice: Any, sp
 
 async def test_taints_that_stood_in_a_device_before_are_not_checked_again(api: Any, make_slice: Any) -> None:
     await api.post(SLICES, make_slice())
-    place = ("resource.k8s.io", "resourceslices")
-    old = api.server.store.collection(place).items["", "s1"]
+    storage_key = ("resource.k8s.io", "resourceslices")
+    old = api.server.store.collection(storage_key).items["", "s1"]
     odd = {"key": "a b", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
-    api.server.store.put(place, {**old, "spec": {**old["spec"], "devices": [device(taints=[odd])]}})
+    api.server.store.put(storage_key, {**old, "spec": {**old["spec"], "devices": [device(taints=[odd])]}})
     kept = await api.merge(f"{SLICES}/s1", {"spec": {"pool": {"generation": 2}}})
     assert kept.code == 200, kept.body
 

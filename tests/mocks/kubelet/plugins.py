@@ -69,7 +69,7 @@ class Plugin(
         return [names for method, names in self.calls if method == "unprepare"]
 
     async def GetInfo(self, request, context):  # noqa: N802 - the name is the wire's
-        await _turn(self.info_answers, context)
+        await _take_answer(self.info_answers, context)
         return registration_pb2.PluginInfo(
             type=self.kind, name=self.driver, endpoint=self.endpoint, supported_versions=self.versions
         )
@@ -77,13 +77,13 @@ class Plugin(
     async def NotifyRegistrationStatus(self, request, context):  # noqa: N802 - the name is the wire's
         self.told.append(request)
         self.statuses.put_nowait(request)
-        await _turn(self.notify_answers, context)
+        await _take_answer(self.notify_answers, context)
         return registration_pb2.RegistrationStatusResponse()
 
     async def NodePrepareResources(self, request, context):  # noqa: N802 - the name is the wire's
         names = self._note("prepare", request)
         await self.blocked.wait()
-        answer = await _turn(self.answers, context)
+        answer = await _take_answer(self.answers, context)
         response = api_pb2.NodePrepareResourcesResponse(claims=answer(list(request.claims)))
         self.called.put_nowait(("prepare", names))
         if isinstance(request, beta_pb2.NodePrepareResourcesRequest):
@@ -94,7 +94,7 @@ class Plugin(
         names = self._note("unprepare", request)
         if self.unprepare_hook is not None:
             await self.unprepare_hook()
-        answer = await _turn(self.unprepare_answers, context)
+        answer = await _take_answer(self.unprepare_answers, context)
         outcomes = {
             uid: api_pb2.NodeUnprepareResourceResponse(error=error)
             for uid, error in answer(list(request.claims)).items()
@@ -124,7 +124,7 @@ class Plugin(
             return await self.called.get()
 
 
-async def _turn(answers, context):
+async def _take_answer(answers, context):
     answer = answers.pop(0) if len(answers) > 1 else answers[0]
     if isinstance(answer, Exception):
         await context.abort(grpc.StatusCode.INTERNAL, str(answer))

@@ -53,8 +53,8 @@ def fabric(*entries, name="rack", driver="drawbar.dev", created=500, **spec):
 
 def attachment(*entries, name="rack.gpu", deleted=None, started=500, at="n1", **status):
     times = {"created": ago(started), "deleting": ago(deleted) if deleted else None}
-    place = {"fabric": "rack", "device": "gpu", "pool": "rack/e", "node_name": at}
-    return scenes.attachment(*conditions(*entries), name=name, **times, **place, **status)
+    device = {"fabric": "rack", "device": "gpu", "pool": "rack/e", "node_name": at}
+    return scenes.attachment(*conditions(*entries), name=name, **times, **device, **status)
 
 
 def node(

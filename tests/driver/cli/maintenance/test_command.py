@@ -109,21 +109,21 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(maintenance_comma
 
 def test_entries_that_several_write_at_the_same_moment_all_stay(cluster):
     """Several writers read the objects before the others have written theirs."""
-    places = [f"gpu-{number}" for number in range(4)]
+    names = [f"gpu-{number}" for number in range(4)]
     plans = [
         entries.Plan(
             on=True,
-            changes=(entries.Change(fabric="rack-1", devices=frozenset({place})),),
-            devices=(tree.Device(name=place, pool="rack-1/enc-1"),),
+            changes=(entries.Change(fabric="rack-1", devices=frozenset({name})),),
+            devices=(tree.Device(name=name, pool="rack-1/enc-1"),),
         )
-        for place in places
+        for name in names
     ]
 
     async def write_all(api):
         await asyncio.gather(*(execution.write(api, planned) for planned in plans))
 
     cluster(write_all)
-    assert spec(cluster) == (places, [])
+    assert spec(cluster) == (names, [])
     assert list(objects(cluster)) == ["rack-1"]
 
 

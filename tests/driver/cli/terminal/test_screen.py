@@ -43,9 +43,9 @@ def press_keys(*pressed_keys, state=screen.State(), page=BROKEN):  # noqa: B008 
 def page_of(*devices):
     listed = [
         device_rows.describe_row(
-            tree.Device(pool="p", name=name, **fields), fabric=f"rack-{place}", enclosure=enclosure
+            tree.Device(pool="p", name=name, **fields), fabric=f"rack-{rack}", enclosure=enclosure
         )
-        for place, enclosure, name, fields in devices
+        for rack, enclosure, name, fields in devices
     ]
     return model.Page(rows={f"{number} {row.key}": row for number, row in enumerate(listed)})
 

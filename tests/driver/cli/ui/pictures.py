@@ -53,14 +53,14 @@ def describe_fabric():
                     "id": f"{device_class}-{number}",
                     "class": device_class,
                     "model": model_name,
-                    "serial": f"16544220{place}{number:05}",
+                    "serial": f"16544220{index}{number:05}",
                     "pciVendor": vendor,
                     "pciDevice": pci_device,
                 }
                 for number in range(1, count + 1)
             ],
         }
-        for place, (enclosure, device_class, model_name, count, vendor, pci_device) in enumerate(PARTS)
+        for index, (enclosure, device_class, model_name, count, vendor, pci_device) in enumerate(PARTS)
     ]
     return {
         "enclosures": enclosures,

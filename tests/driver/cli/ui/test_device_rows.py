@@ -106,7 +106,7 @@ def test_the_rows_are_in_the_order_that_the_browser_keeps():
     for pool in ("rack-1/b-10", "rack-1/b-9", "rack-1/a"):
         shown.change(None, as_slice(pool[-3:], "drawbar.dev", pool, 1, ["gpu-10", "gpu-9"]))
     assert list(shown.current()) == [
-        f"rack-1/{place} gpu-{number}" for place in ("a", "b-9", "b-10") for number in (9, 10)
+        f"rack-1/{enclosure} gpu-{number}" for enclosure in ("a", "b-9", "b-10") for number in (9, 10)
     ]
 
 

@@ -43,8 +43,8 @@ def make_pending_index(*devices):
     placed = attachment_index.Index()
     for device in devices:
         claim = attachments.ClaimReference(namespace="ns", name="c", uid="c")
-        place = {"node_name": "n", "host_id": "h", "pool": "fab/e"}
-        placed.change(None, scenes.attachment(device=device, uid=device, claim=claim, **place), NOW)
+        position = {"node_name": "n", "host_id": "h", "pool": "fab/e"}
+        placed.change(None, scenes.attachment(device=device, uid=device, claim=claim, **position), NOW)
     return placed
 
 

@@ -95,8 +95,10 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.demand is None)
     def allocate(self, node):
         self.serial += 1
-        place = {"node": node, "host_id": node}
-        self.demand = attachmentplan.demand(allocation_timestamp=str(self.serial), seen_at=self.now, **place)
+        position = {"node": node, "host_id": node}
+        self.demand = attachmentplan.demand(
+            allocation_timestamp=str(self.serial), seen_at=self.now, **position
+        )
 
     @rule()
     def deallocate(self):

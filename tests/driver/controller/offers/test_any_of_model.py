@@ -20,7 +20,7 @@ def device(name, host=None, *, model="m", request=None, mark=MARK, **changes):
     return contract.Device(id=name, connection=connection, **fields | changes)
 
 
-def hold(place, *, uid="u1", host="h1", recorded="", model="m"):
+def make_holding(place, *, uid="u1", host="h1", recorded="", model="m"):
     return holdings.Holding(name=place, uid=uid, model=model, host_id=host, device_id=recorded)
 
 
@@ -56,31 +56,31 @@ TABLE = {
     ),
     "a place that waits for its device takes one of the free ones": (
         FREE,
-        (hold("m-2"),),
+        (make_holding("m-2"),),
         (),
         {"m-1": None, "m-2": None, "m-3": None},
     ),
     "the connection names the request of the attachment": (
         [device("a"), device("c", "h1", request="u1-a1")],
-        (hold("m-2"),),
+        (make_holding("m-2"),),
         (),
         {"m-1": None, "m-2": "c"},
     ),
     "the recorded device stays, though it is not attached": (
         [device("a"), device("b")],
-        (hold("m-1", recorded="b"),),
+        (make_holding("m-1", recorded="b"),),
         (),
         {"m-1": "b", "m-2": None},
     ),
     "a recorded device that came to another attachment belongs to that one": (
         [device("a", "h1", request="u2-a1"), device("b")],
-        (hold("m-1", recorded="a"), hold("m-2", uid="u2")),
+        (make_holding("m-1", recorded="a"), make_holding("m-2", uid="u2")),
         (),
         {"m-1": None, "m-2": "a", "m-3": None},
     ),
     "a recorded device that is not listed leaves no place": (
         [device("b")],
-        (hold("m-1", recorded="a"),),
+        (make_holding("m-1", recorded="a"),),
         (),
         {"m-2": None},
     ),
@@ -92,7 +92,7 @@ TABLE = {
     ),
     "free places have the lowest numbers beside the one that is held": (
         [device("a", "h9", mark=OTHERS), device("b", "h1", request="u1-a1"), device("c")],
-        (hold("m-3"),),
+        (make_holding("m-3"),),
         (),
         {"m-1": None, "m-3": "b"},
     ),
@@ -111,7 +111,7 @@ TABLE = {
     ),
     "ours that an attachment may have made waits for it": (
         [device("a", "h1"), device("b")],
-        (hold("m-1"),),
+        (make_holding("m-1"),),
         (),
         {"m-1": None},
     ),
@@ -123,7 +123,7 @@ TABLE = {
     ),
     "a device that fell ill stays in its place": (
         [device("a", "h1", request="u1-a1", health=CRITICAL)],
-        (hold("m-1"),),
+        (make_holding("m-1"),),
         (),
         {"m-1": "a"},
     ),
@@ -161,21 +161,21 @@ def test_names_of_places_are_dns_labels_that_tell_models_apart(model):
 
 def test_the_device_that_an_answer_named_goes_before_the_recorded_one():
     devices = [device("a"), device("b")]
-    memory = any_of_model.remember_device(any_of_model.Memory(), hold("m-1"), "a")
-    assert arrange(devices, hold("m-1"), memory=memory).contents == {"m-1": "a"}
-    memory = any_of_model.remember_device(memory, hold("m-2", uid="u2"), "a")
-    arranged = arrange(devices, hold("m-1"), hold("m-2", uid="u2"), memory=memory)
+    memory = any_of_model.remember_device(any_of_model.Memory(), make_holding("m-1"), "a")
+    assert arrange(devices, make_holding("m-1"), memory=memory).contents == {"m-1": "a"}
+    memory = any_of_model.remember_device(memory, make_holding("m-2", uid="u2"), "a")
+    arranged = arrange(devices, make_holding("m-1"), make_holding("m-2", uid="u2"), memory=memory)
     assert arranged.contents == {"m-2": "a"}
-    memory = any_of_model.forget_device(memory, hold("m-2", uid="u2"))
-    assert arrange(devices, hold("m-2", uid="u2"), memory=memory).contents == {}
+    memory = any_of_model.forget_device(memory, make_holding("m-2", uid="u2"))
+    assert arrange(devices, make_holding("m-2", uid="u2"), memory=memory).contents == {}
     assert arrange(devices, memory=arranged.memory).memory.named == {}
 
 
 def test_an_orphan_keeps_its_place_for_the_attachment_that_restores_it():
     devices = [device("a"), device("z", "h1", request="gone-a1")]
-    first = arrange(devices, hold("m-1", uid="u9"))
+    first = arrange(devices, make_holding("m-1", uid="u9"))
     assert first.contents == {"m-2": "z"}
-    restored = arrange(devices, hold("m-2", uid="u2"), memory=first.memory)
+    restored = arrange(devices, make_holding("m-2", uid="u2"), memory=first.memory)
     assert restored.contents == {"m-2": "z"}
     assert restored.memory.named == {"u2": "z"}
 
@@ -195,18 +195,18 @@ ADOPTIONS = {
 @pytest.mark.parametrize(("devices", "mark", "spoken_for", "expected"), ADOPTIONS.values(), ids=ADOPTIONS)
 def test_what_an_attach_adopts(devices, mark, spoken_for, expected):
     by_id = {each.id: each for each in devices}
-    arranged = arrange(devices, hold("m-1"), mark=mark)
-    adopted = any_of_model.adoptable(by_id, hold("m-1"), arranged, mark, spoken_for=spoken_for)
+    arranged = arrange(devices, make_holding("m-1"), mark=mark)
+    adopted = any_of_model.adoptable(by_id, make_holding("m-1"), arranged, mark, spoken_for=spoken_for)
     assert adopted == expected
-    recorded = hold("m-1", recorded="b")
+    recorded = make_holding("m-1", recorded="b")
     assert any_of_model.adoptable(by_id, recorded, arranged, mark) is None
 
 
 def test_what_was_connected_before_an_attachment_waited_is_never_adopted():
     devices = {"a": device("a", "h1", mark=None)}
     before = arrange(devices.values(), mark=None)
-    arranged = arrange(devices.values(), hold("m-1"), mark=None, memory=before.memory)
-    assert any_of_model.adoptable(devices, hold("m-1"), arranged, None) is None
+    arranged = arrange(devices.values(), make_holding("m-1"), mark=None, memory=before.memory)
+    assert any_of_model.adoptable(devices, make_holding("m-1"), arranged, None) is None
 
 
 def test_places_are_withdrawn_when_other_owners_have_the_devices_and_not_when_devices_are_missing():
@@ -236,7 +236,7 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
         for number, (host, request, mark, model) in enumerate(shown)
     ]
     holds = [
-        hold(place, uid=f"u{number}", recorded=recorded, model=place[0])
+        make_holding(place, uid=f"u{number}", recorded=recorded, model=place[0])
         for number, (place, recorded) in enumerate(held)
     ]
     mark = MARK if marks_kept else None
@@ -251,7 +251,7 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
 
 def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common():
     part = device("d", "h1", memory_bytes=9, slice_of=contract.Slice(origin_id="c"))
-    waiting = hold("m-1")
+    waiting = make_holding("m-1")
     arrangement = arrange([*FREE, part], waiting)
     devices = {each.id: each for each in (*FREE, part)}
     assert any_of_model.adoptable(devices, waiting, arrangement, MARK) is None

@@ -22,7 +22,7 @@ POOL = contract.Device(
 )
 
 
-def hold(share_id=ONE, *, slice_id=""):
+def make_holding(share_id=ONE, *, slice_id=""):
     share = attachments.Share(device="pool-0", device_id="pool-0", share_id=share_id, memory_bytes=GIB)
     return holdings.Holding(name=names.share(share_id), uid="u", share=share, host_id="h", device_id=slice_id)
 
@@ -44,7 +44,7 @@ def arrange(holds, slices, carved=()):
 
 
 def test_a_share_is_free_memory_of_its_pool_until_its_slice_is_made():
-    arranged = arrange([hold()], [])
+    arranged = arrange([make_holding()], [])
     (share,) = arranged.shown.values()
     assert (share.id, share.memory_bytes, share.connection) == (f"share-{ONE}", GIB, None)
     assert (share.device_class, share.model, share.serial) == (POOL.device_class, "M", None)
@@ -52,7 +52,7 @@ def test_a_share_is_free_memory_of_its_pool_until_its_slice_is_made():
 
 
 def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
-    arranged = arrange([hold(), hold(TWO)], [make_slice(host="h")])
+    arranged = arrange([make_holding(), make_holding(TWO)], [make_slice(host="h")])
     assert arranged.shown[f"share-{ONE}"].connection.host_id == "h"
     assert arranged.shown[f"share-{ONE}"].serial == "0x1001"
     assert arranged.shown[f"share-{TWO}"].connection is None
@@ -60,20 +60,20 @@ def test_a_share_is_where_its_slice_is_and_is_known_by_that_serial():
 
 
 def test_a_share_whose_slice_is_not_listed_any_more_is_lost_and_never_carved_again():
-    arranged = arrange([hold()], [make_slice()])
-    assert arrange([hold()], [], arranged.carved).shown == {}
-    assert arrange([hold(slice_id="slice-1")], []).shown == {}, "by its record, after a restart"
-    assert arrange([hold(TWO)], [], arranged.carved).shown.keys() == {f"share-{TWO}"}
+    arranged = arrange([make_holding()], [make_slice()])
+    assert arrange([make_holding()], [], arranged.carved).shown == {}
+    assert arrange([make_holding(slice_id="slice-1")], []).shown == {}, "by its record, after a restart"
+    assert arrange([make_holding(TWO)], [], arranged.carved).shown.keys() == {f"share-{TWO}"}
 
 
 def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
     bare = dataclasses.replace(make_slice(host="h"), slice_of=contract.Slice(origin_id="pool-0"))
-    assert arrange([hold()], [bare]).contents == {}
-    assert arrange([hold(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
+    assert arrange([make_holding()], [bare]).contents == {}
+    assert arrange([make_holding(slice_id="slice-1")], [bare]).contents.keys() == {f"share-{ONE}"}
 
 
 def test_a_pool_that_is_not_listed_has_no_share_that_could_be_made():
-    assert memory_chunk.arrange([hold()], [], {}).shown == {}
+    assert memory_chunk.arrange([make_holding()], [], {}).shown == {}
 
 
 @pytest.mark.parametrize(

@@ -116,11 +116,11 @@ def test_a_new_kind_of_offer_is_one_module_and_one_row(copy):
     rows = rows.replace(before, before + ROW).replace("offers import exact", "offers import bundle, exact")
     (offers / "table.py").write_text(rows)
     (copy / "tests/driver/controller/test_bundle.py").write_text(TEST)
-    places = os.pathsep.join(str(copy / name) for name in ("driver", "fabric", "cdi", "proto", "mocks"))
+    python_path = os.pathsep.join(str(copy / name) for name in ("driver", "fabric", "cdi", "proto", "mocks"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/driver/controller/test_bundle.py"],
         cwd=copy,
-        env=os.environ | {"PYTHONPATH": places},
+        env=os.environ | {"PYTHONPATH": python_path},
         capture_output=True,
         text=True,
         timeout=600,

@@ -49,8 +49,8 @@ SOURCES = {
 def make_cause(source, words=WORDS):
     """Return the cause, with all the words that it has a place for."""
     kind, facts = SOURCES[source]
-    places = kind.__struct_fields__
-    return kind(**{name: word for name, word in words.items() if name in places} | facts)
+    fields = kind.__struct_fields__
+    return kind(**{name: word for name, word in words.items() if name in fields} | facts)
 
 
 def only(*reported, fabric="f", old=()):

@@ -30,7 +30,7 @@ DIGEST = hashlib.sha256(BITS).hexdigest()
 
 
 @pytest.fixture
-def place(tmp_path):
+def hook_settings(tmp_path):
     """Return the settings; both directories are there, with a bitstream."""
     settings = hooks.Settings(hooks=tmp_path / "hooks", bitstreams=tmp_path / "bitstreams")
     for folder in (settings.hooks, settings.bitstreams):
@@ -66,33 +66,38 @@ def with_manager(settings, state):
 
 
 @pytest.mark.parametrize("state", ["operating", "unknown", "power off"])
-async def test_a_bitstream_counts_as_loaded_where_the_kernel_reports_nothing_else(place, state):
-    put(place, "#!/bin/sh\n")
-    assert await outcome(place, with_manager(place, state), bitstream="b.bit", sha256=DIGEST) == ""
+async def test_a_bitstream_counts_as_loaded_where_the_kernel_reports_nothing_else(hook_settings, state):
+    put(hook_settings, "#!/bin/sh\n")
+    assert (
+        await outcome(hook_settings, with_manager(hook_settings, state), bitstream="b.bit", sha256=DIGEST)
+        == ""
+    )
 
 
 @pytest.mark.parametrize("state", ["write error", "write complete error", "write", "firmware request"])
-async def test_a_bitstream_that_the_kernel_reports_as_not_loaded_fails_the_hook(place, state):
-    put(place, "#!/bin/sh\n")
-    card = with_manager(place, state)
-    reported = await outcome(place, card, bitstream="b.bit", sha256=DIGEST)
+async def test_a_bitstream_that_the_kernel_reports_as_not_loaded_fails_the_hook(hook_settings, state):
+    put(hook_settings, "#!/bin/sh\n")
+    card = with_manager(hook_settings, state)
+    reported = await outcome(hook_settings, card, bitstream="b.bit", sha256=DIGEST)
     assert f"fpga0 of the card shows '{state}': b.bit is not loaded" in reported
-    assert await outcome(place, card) == "", "a hook that loads none is not judged by it"
+    assert await outcome(hook_settings, card) == "", "a hook that loads none is not judged by it"
 
 
-async def test_a_hook_gets_the_device_in_its_environment_and_no_other(place, monkeypatch):
+async def test_a_hook_gets_the_device_in_its_environment_and_no_other(hook_settings, monkeypatch):
     monkeypatch.setenv("DRAWBAR_SECRET", "of the daemon")
-    path = put(place, "#!/bin/sh\nenv | grep ^DRAWBAR_ | grep -v RUN | sort > $(dirname $0)/../reported\n")
-    assert await outcome(place, bitstream="b.bit", sha256=DIGEST) == ""
+    path = put(
+        hook_settings, "#!/bin/sh\nenv | grep ^DRAWBAR_ | grep -v RUN | sort > $(dirname $0)/../reported\n"
+    )
+    assert await outcome(hook_settings, bitstream="b.bit", sha256=DIGEST) == ""
     reported = dict(line.split("=", 1) for line in (path.parents[1] / "reported").read_text().splitlines())
     assert reported == {
-        "DRAWBAR_BITSTREAM": str(place.bitstreams / "b.bit"),
+        "DRAWBAR_BITSTREAM": str(hook_settings.bitstreams / "b.bit"),
         "DRAWBAR_CLASS": "fpga",
         "DRAWBAR_DEVICE": "card-1",
         "DRAWBAR_FABRIC": "fab",
         "DRAWBAR_PCI_ADDRESS": "0000:03:00.0",
         "DRAWBAR_SERIAL": "00-11",
-        "DRAWBAR_SYSFS": str(place.hooks.parent / "sys"),
+        "DRAWBAR_SYSFS": str(hook_settings.hooks.parent / "sys"),
     }
 
 
@@ -105,15 +110,15 @@ async def test_a_hook_gets_the_device_in_its_environment_and_no_other(place, mon
         ("#!/no/such/interpreter\n", "cannot be executed: No such file"),
     ],
 )
-async def test_a_hook_that_does_not_succeed_ends_in_its_words(place, text, words):
-    put(place, text)
-    assert words in await outcome(place, timeout_seconds=1 if "600" in text else 20)
+async def test_a_hook_that_does_not_succeed_ends_in_its_words(hook_settings, text, words):
+    put(hook_settings, text)
+    assert words in await outcome(hook_settings, timeout_seconds=1 if "600" in text else 20)
 
 
-async def test_a_hook_ends_with_the_daemon(place):
-    put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
-    runner = hooks.Runner(place, kernel.Kernel(place.hooks))
-    file = place.hooks.parent / "pid"
+async def test_a_hook_ends_with_the_daemon(hook_settings):
+    put(hook_settings, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
+    runner = hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks))
+    file = hook_settings.hooks.parent / "pid"
 
     async def daemon():
         async with asyncio.TaskGroup() as tasks:
@@ -133,38 +138,50 @@ async def test_a_hook_ends_with_the_daemon(place):
 @pytest.mark.parametrize(
     ("spoil", "asked", "words"),
     [
-        (lambda place: None, {"hook": "other"}, "there is no hook .*other on this node .*put it there"),
-        (lambda place: None, {"hook": "../h"}, "hook '../h' is not the name of a file"),
         (
-            lambda place: (place.hooks / "h").chmod(0o777),
+            lambda hook_settings: None,
+            {"hook": "other"},
+            "there is no hook .*other on this node .*put it there",
+        ),
+        (lambda hook_settings: None, {"hook": "../h"}, "hook '../h' is not the name of a file"),
+        (
+            lambda hook_settings: (hook_settings.hooks / "h").chmod(0o777),
             {},
             "may be written by others than root: chown root",
         ),
-        (lambda place: place.hooks.chmod(0o777), {}, "hooks may be written by others than root"),
         (
-            lambda place: (place.hooks / "l").symlink_to("/bin/sh"),
+            lambda hook_settings: hook_settings.hooks.chmod(0o777),
+            {},
+            "hooks may be written by others than root",
+        ),
+        (
+            lambda hook_settings: (hook_settings.hooks / "l").symlink_to("/bin/sh"),
             {"hook": "l"},
             "others than root|not a regular file",
         ),
-        (lambda place: (place.hooks / "d").mkdir(), {"hook": "d"}, "is not a regular file"),
-        (lambda place: (place.hooks / "h").chmod(0o644), {}, "is it an executable file"),
-        (lambda place: None, {"bitstream": "no.bit", "sha256": DIGEST}, "there is no bitstream .*no.bit"),
+        (lambda hook_settings: (hook_settings.hooks / "d").mkdir(), {"hook": "d"}, "is not a regular file"),
+        (lambda hook_settings: (hook_settings.hooks / "h").chmod(0o644), {}, "is it an executable file"),
         (
-            lambda place: None,
+            lambda hook_settings: None,
+            {"bitstream": "no.bit", "sha256": DIGEST},
+            "there is no bitstream .*no.bit",
+        ),
+        (
+            lambda hook_settings: None,
             {"bitstream": "b.bit", "sha256": "0" * 64},
             f"has the SHA-256 {DIGEST}, and 0000",
         ),
         (
-            lambda place: (place.bitstreams / "b.bit").chmod(0o666),
+            lambda hook_settings: (hook_settings.bitstreams / "b.bit").chmod(0o666),
             {"bitstream": "b.bit", "sha256": DIGEST},
             "b.bit may be written by others than root",
         ),
     ],
 )
-async def test_what_is_not_there_or_not_trusted_is_not_run(place, spoil, asked, words):
-    path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
-    spoil(place)
-    assert re.search(words, await outcome(place, **asked))
+async def test_what_is_not_there_or_not_trusted_is_not_run(hook_settings, spoil, asked, words):
+    path = put(hook_settings, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
+    spoil(hook_settings)
+    assert re.search(words, await outcome(hook_settings, **asked))
     assert not (path.parents[1] / "ran").exists()
 
 
@@ -173,13 +190,13 @@ GBS_DIGEST = hashlib.sha256(GBS).hexdigest()
 
 
 @pytest.fixture
-def answers(place, monkeypatch):
+def answers(hook_settings, monkeypatch):
     """Answer the ioctl of a host with a DFL card and a bitstream by a double; return the double."""
     monkeypatch.setattr(dfl, "SETTLE_SECONDS", 0)
-    tree = SysfsTree.create(place.hooks.parent / "sys", slots=1)
+    tree = SysfsTree.create(hook_settings.hooks.parent / "sys", slots=1)
     tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
     reconfiguration.device_files(tree.root)
-    (place.bitstreams / "b.gbs").write_bytes(GBS)
+    (hook_settings.bitstreams / "b.gbs").write_bytes(GBS)
     double = reconfiguration.PortReconfiguration()
     monkeypatch.setattr(kernel, "ioctl", double)
     return double
@@ -197,16 +214,16 @@ async def load_bitstream(settings, **asked):
     return await outcome(settings, read_dfl_card(settings), **reported)
 
 
-async def test_a_dfl_card_without_a_hook_gets_the_very_bytes_that_were_checked(place, answers):
-    assert await load_bitstream(place) == ""
+async def test_a_dfl_card_without_a_hook_gets_the_very_bytes_that_were_checked(hook_settings, answers):
+    assert await load_bitstream(hook_settings) == ""
     assert [done.design for done in answers.loaded] == [bitstreams.DESIGN]
-    assert await load_bitstream(place) == "", "again, as after a crash"
+    assert await load_bitstream(hook_settings) == "", "again, as after a crash"
     assert [done.design for done in answers.loaded] == [bitstreams.DESIGN] * 2
 
 
-async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
-    path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
-    assert await load_bitstream(place, hook="h") == ""
+async def test_a_hook_is_run_in_place_of_the_cards_driver(hook_settings, answers):
+    path = put(hook_settings, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
+    assert await load_bitstream(hook_settings, hook="h") == ""
     assert (path.parents[1] / "ran").exists()
     assert answers.loaded == []
 
@@ -226,38 +243,40 @@ async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
         ),
     ],
 )
-async def test_a_file_that_is_missing_or_wrong_never_reaches_the_card(place, answers, spoil, asked, words):
-    spoil(place.bitstreams / "b.gbs")
-    assert re.search(words, await load_bitstream(place, **asked))
+async def test_a_file_that_is_missing_or_wrong_never_reaches_the_card(
+    hook_settings, answers, spoil, asked, words
+):
+    spoil(hook_settings.bitstreams / "b.gbs")
+    assert re.search(words, await load_bitstream(hook_settings, **asked))
     assert answers.loaded == []
 
 
 @pytest.mark.parametrize("state", ["write error", "write"])
-async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(place, answers, state):
+async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(hook_settings, answers, state):
     answers.state = state
-    reported = await load_bitstream(place)
+    reported = await load_bitstream(hook_settings)
     assert reported == (
         f"the kernel took b.gbs, and fpga0 of the card shows '{state}': it is not loaded; look at the kernel's log"
     )
 
 
-async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
+async def test_a_refusal_of_the_kernel_is_the_answer(hook_settings, answers):
     answers.refuses = 16
-    assert "is not loaded: cannot reconfigure port 0" in await load_bitstream(place)
+    assert "is not loaded: cannot reconfigure port 0" in await load_bitstream(hook_settings)
 
 
-async def test_a_bitstream_for_another_card_than_dfl_needs_a_hook(place):
-    reported = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
+async def test_a_bitstream_for_another_card_than_dfl_needs_a_hook(hook_settings):
+    reported = await outcome(hook_settings, hook="", bitstream="b.bit", sha256=DIGEST)
     assert reported == (
         "0000:03:00.0 is not a DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
         "set initialise.hook of the class's parameters"
     )
 
 
-async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(place, answers):
+async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(hook_settings, answers):
     answers.hold = threading.Event()
     asked = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST}
-    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+    runner = hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks.parent / "sys"))
 
     async def load(claim, seconds):
         reference = attachments.ClaimReference(namespace="n", name=claim, uid=claim)
@@ -265,7 +284,10 @@ async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(place, answer
         async with asyncio.TaskGroup() as tasks:
             runner.tasks = tasks
             task = loading.begin(
-                runner, attachment, Initialisation(**asked, timeout_seconds=seconds), read_dfl_card(place)
+                runner,
+                attachment,
+                Initialisation(**asked, timeout_seconds=seconds),
+                read_dfl_card(hook_settings),
             )
         return task.result()
 
@@ -280,7 +302,7 @@ async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(place, answer
     assert len(answers.loaded) == 2
 
 
-async def test_a_load_cancelled_before_it_began_never_happens(place, answers, monkeypatch):
+async def test_a_load_cancelled_before_it_began_never_happens(hook_settings, answers, monkeypatch):
     held, reached = threading.Event(), threading.Event()
     read = loading._read_bitstream
 
@@ -290,11 +312,11 @@ async def test_a_load_cancelled_before_it_began_never_happens(place, answers, mo
         return read(*arguments)
 
     monkeypatch.setattr(loading, "_read_bitstream", read_slowly)
-    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+    runner = hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks.parent / "sys"))
     asked = Initialisation(hook="", bitstream="b.gbs", sha256=GBS_DIGEST)
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
-        task = loading.begin(runner, scenes.attachment(), asked, read_dfl_card(place))
+        task = loading.begin(runner, scenes.attachment(), asked, read_dfl_card(hook_settings))
         await asyncio.to_thread(reached.wait, 60)
         task.cancel()
     thread = next(each for each in threading.enumerate() if each.name.startswith("kernel: the design"))

@@ -29,11 +29,11 @@ def function(slot, *, number=0, **what):
 
 
 def inventory(*functions, slots=()):
-    places = {place.name: place for place in slots}
+    slots_by_name = {each.name: each for each in slots}
     for function in functions:
         if function.slot:
-            places.setdefault(function.slot, slot(function.slot))
-    return index.Inventory(functions=functions, slots=tuple(places.values()))
+            slots_by_name.setdefault(function.slot, slot(function.slot))
+    return index.Inventory(functions=functions, slots=tuple(slots_by_name.values()))
 
 
 def identity(*numbers, **what):
@@ -53,10 +53,10 @@ def brief(outcome):
             return ("found", card.address, by)
         case matching.Wrong(card=card, was_recognised=again):
             return ("wrong", card.address, *(["recognised"] if again else []))
-        case matching.Absent(slot=place, settles=settles):
-            return ("absent", place.name if place else None, *(["settles"] if settles else []))
-        case matching.Unpowered(slot=place):
-            return ("unpowered", place.name)
+        case matching.Absent(slot=empty_slot, settles=settles):
+            return ("absent", empty_slot.name if empty_slot else None, *(["settles"] if settles else []))
+        case matching.Unpowered(slot=unpowered_slot):
+            return ("unpowered", unpowered_slot.name)
         case matching.Ambiguous(cards=cards):
             return ("ambiguous", *(card.address for card in cards))
         case matching.Unrecognised(cards=cards):
@@ -259,8 +259,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_device_is_recognised_by_an_identifier_else_by_slot_and_model(case):
-    seen, wanted, place, expected = CASES[case]
-    assert brief(matching.match(seen, wanted, slot=place)) == expected
+    seen, wanted, slot_name, expected = CASES[case]
+    assert brief(matching.match(seen, wanted, slot=slot_name)) == expected
 
 
 def make_node_report(function, *, kind="sole-arrival", slot=None, fingerprint=None):
@@ -268,9 +268,9 @@ def make_node_report(function, *, kind="sole-arrival", slot=None, fingerprint=No
     (card,) = inventory(function).cards
     shown = comparison.fingerprint(card) if fingerprint is None else fingerprint
     by = attachments.Recognition(kind=kind, fingerprint=shown)
-    place = function.slot if slot is None else slot
+    slot_name = function.slot if slot is None else slot
     return attachments.NodeReport(
-        pci_address=card.address, boot_id="boot-1", slot=place or "", recognised_by=by
+        pci_address=card.address, boot_id="boot-1", slot=slot_name or "", recognised_by=by
     )
 
 
@@ -469,9 +469,11 @@ OTHERS = {
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_a_card_of_another_attachment_is_not_the_device(case):
-    shown, neighbours, place, expected = OTHERS[case]
+    shown, neighbours, slot_name, expected = OTHERS[case]
     wanted = THIS_UUID if case == "the-others-card-with-our-number" else SOLE
-    outcome = matching.match(inventory(shown), wanted, slot=place, arrivals=arrivals(), neighbours=neighbours)
+    outcome = matching.match(
+        inventory(shown), wanted, slot=slot_name, arrivals=arrivals(), neighbours=neighbours
+    )
     assert brief(outcome) == expected
 
 
@@ -522,10 +524,10 @@ def test_a_fresh_card_that_may_show_a_number_is_waited_for_before_slot_and_arriv
     shown, wanted, expected = FRESH[case]
     seen = inventory(*(shown if isinstance(shown, tuple) else (shown,)))
     fresh = {comparison.fingerprint(card) for card in seen.cards}
-    place = "" if expected in (WAITS, ARRIVED) else "2"
-    assert brief(matching.match(seen, wanted, slot=place, arrivals=arrivals(), fresh=fresh)) == expected
+    slot_name = "" if expected in (WAITS, ARRIVED) else "2"
+    assert brief(matching.match(seen, wanted, slot=slot_name, arrivals=arrivals(), fresh=fresh)) == expected
     later = {WAITS: ARRIVED, WAITS_IN_SLOT: HERE}.get(expected, expected)
-    assert brief(matching.match(seen, wanted, slot=place, arrivals=arrivals())) == later
+    assert brief(matching.match(seen, wanted, slot=slot_name, arrivals=arrivals())) == later
 
 
 AGAIN = {
@@ -579,7 +581,7 @@ def attachment(*, slot="", connected="", seen="", boot_id="boot-1"):
 
 
 @pytest.mark.parametrize(
-    ("attached", "place"),
+    ("attached", "slot_name"),
     [
         (attachment(slot="1", connected="2", seen="3"), "3"),
         (attachment(slot="1", connected="2", seen="3", boot_id="boot-0"), "1"),
@@ -588,8 +590,8 @@ def attachment(*, slot="", connected="", seen="", boot_id="boot-1"):
         (attachment(), ""),
     ],
 )
-def test_what_was_seen_in_this_boot_counts_before_what_is_expected(attached, place):
-    assert matching.find_expected_slot(attached, "boot-1") == place
+def test_what_was_seen_in_this_boot_counts_before_what_is_expected(attached, slot_name):
+    assert matching.find_expected_slot(attached, "boot-1") == slot_name
 
 
 serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])
@@ -604,13 +606,13 @@ serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])
     serial_numbers,
     st.sampled_from(["", "1", "2"]),
 )
-def test_a_card_that_shows_another_declared_number_is_never_the_device(cards, wanted, place):
+def test_a_card_that_shows_another_declared_number_is_never_the_device(cards, wanted, slot_name):
     functions = [function(name, dsn=serial, dsn_hidden=hidden) for name, serial, hidden in cards]
     outcome = matching.match(
         inventory(*functions),
         identity(*([f"pcie-dsn={wanted}"] if wanted else []), pci_id="10de:2330"),
-        slot=place,
+        slot=slot_name,
     )
     if isinstance(outcome, matching.Found):
         assert not wanted or outcome.card.first.dsn in (wanted, None)
-        assert outcome.by == "identifier" or outcome.card.first.slot == place
+        assert outcome.by == "identifier" or outcome.card.first.slot == slot_name

@@ -154,10 +154,10 @@ def test_swap_counts(disk):
     assert disk.current_users() == "used as swap, /dev/nvme0n1p1"
 
 
-@pytest.mark.parametrize("place", ["nvme0n1", "nvme0n1/nvme0n1p1"])
-def test_what_holds_a_disk_or_a_partition_counts(disk, place):
-    (disk.tree.root / f"class/block/{place}/holders/dm-3").mkdir(parents=True)
-    assert disk.current_users() == f"part of dm-3, /dev/{place.rpartition('/')[2]}"
+@pytest.mark.parametrize("device_path", ["nvme0n1", "nvme0n1/nvme0n1p1"])
+def test_what_holds_a_disk_or_a_partition_counts(disk, device_path):
+    (disk.tree.root / f"class/block/{device_path}/holders/dm-3").mkdir(parents=True)
+    assert disk.current_users() == f"part of dm-3, /dev/{device_path.rpartition('/')[2]}"
 
 
 def test_a_file_system_over_several_disks_counts(disk):

@@ -268,11 +268,11 @@ class Recorder:
 def attachment(*, visible=True, uid="u1", deleting=False):
     claim = attachments.ClaimReference(namespace="default", name="c1", uid="cu")
     condition = meta.Condition(type=attachments.VISIBLE, status="True" if visible else "False")
-    place = {"device": "disk-0", "pool": KEY.pool, "claim": claim} | {
+    spec = {"device": "disk-0", "pool": KEY.pool, "claim": claim} | {
         "serial": "SN0001",
         "device_class": "nvme",
     }
-    return scenes.attachment(condition, uid=uid, deleting=deleting, **place)
+    return scenes.attachment(condition, uid=uid, deleting=deleting, **spec)
 
 
 def attached_devices(world, acting=lambda: True):

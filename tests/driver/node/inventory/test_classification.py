@@ -155,10 +155,10 @@ def as_unprivileged_user() -> Iterator[None]:
 
 
 def test_a_serial_number_that_needs_privilege_is_noted_as_hidden():
-    with tempfile.TemporaryDirectory() as place:  # no other user may look below tmp_path
-        tree = SysfsTree.create(Path(place) / "sys", slots=1)
+    with tempfile.TemporaryDirectory() as folder:  # no other user may look below tmp_path
+        tree = SysfsTree.create(Path(folder) / "sys", slots=1)
         address = tree.attach(1, MockDevice(device_class=DeviceClass.OTHER, vendor=0x1234, device=0x11E8))
-        Path(place).chmod(0o755)
+        Path(folder).chmod(0o755)
         (tree.root / "bus/pci/devices" / address / "config").chmod(0)
         with as_unprivileged_user():
             function = reader.read_function(tree.root, address)

@@ -54,8 +54,8 @@ class Host:
     """A mocked host whose events are delivered when and how the test likes."""
 
     def __init__(self, folder: Path, receiver: socket.socket) -> None:
-        self._place, self._receiver = folder / "uevents", receiver
-        self.tree = SysfsTree.create(folder / "sys", slots=len(SLOTS), uevent_socket=self._place)
+        self._socket, self._receiver = folder / "uevents", receiver
+        self.tree = SysfsTree.create(folder / "sys", slots=len(SLOTS), uevent_socket=self._socket)
         self.undelivered = []
 
     def do(self, step: str, slot: int, number: int) -> None:
@@ -79,7 +79,7 @@ class Host:
             with contextlib.suppress(ImpossibleWorld):
                 doing[step]()
         finally:
-            wire.send(self._place, b"")
+            wire.send(self._socket, b"")
             receiving.join()
 
     def _receive(self) -> None:
@@ -90,8 +90,8 @@ class Host:
 
 async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.Inventory]:
     """Play the steps with events in any order, some of them twice; return the model then, and a fresh reading."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
             receiver.bind(str(folder / "uevents"))
             host = Host(folder, receiver)

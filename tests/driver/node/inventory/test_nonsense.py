@@ -42,8 +42,8 @@ UNHURRIED = settings(max_examples=20, deadline=None, suppress_health_check=list(
 @pytest.fixture(scope="module", params=NODES)
 def host(request):
     """Yield a mocked node that is only copied from."""
-    with tempfile.TemporaryDirectory() as place:
-        yield sysfs.build(request.param, Path(place) / "sys").root
+    with tempfile.TemporaryDirectory() as folder:
+        yield sysfs.build(request.param, Path(folder) / "sys").root
 
 
 def read_everything(root):
@@ -81,8 +81,8 @@ def test_nonsense_in_any_file_is_read_as_a_value(host, data):
 def test_files_directories_and_links_that_are_missing_or_of_the_wrong_type_are_read_around(
     host, seed, amount
 ):
-    with tempfile.TemporaryDirectory() as place:
-        root = Path(place) / "sys"
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "sys"
         shutil.copytree(host, root, symlinks=True)
         chance = random.Random(seed)
         for path in chance.sample(sorted(root.rglob("*")), amount):

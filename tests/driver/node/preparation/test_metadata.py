@@ -77,9 +77,9 @@ def test_a_file_names_claim_request_and_devices_with_their_attributes():
 
 
 @pytest.mark.parametrize(
-    ("annotations", "place"), [(None, "resourceclaims/c1"), (TEMPLATE, "resourceclaimtemplates/gpu")]
+    ("annotations", "folder"), [(None, "resourceclaims/c1"), (TEMPLATE, "resourceclaimtemplates/gpu")]
 )
-def test_the_first_device_of_a_request_brings_its_file(tmp_path, annotations, place):
+def test_the_first_device_of_a_request_brings_its_file(tmp_path, annotations, folder):
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
     first, second = metadata.mount(
         [device(), device("d2", requests=("disk", "other"))], claim(annotations=annotations), files
@@ -87,7 +87,7 @@ def test_the_first_device_of_a_request_brings_its_file(tmp_path, annotations, pl
     assert [(mount.host_path, mount.container_path) for mount in (*first.mounts, *second.mounts)] == [
         (
             str(tmp_path / "metadata" / "u1" / f"{request}.json"),
-            f"{ROOT}/{place}/{request}/{DRIVER}-metadata.json",
+            f"{ROOT}/{folder}/{request}/{DRIVER}-metadata.json",
         )
         for request in ("disk", "other")
     ]

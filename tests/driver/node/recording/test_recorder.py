@@ -147,8 +147,8 @@ def test_a_file_whose_reading_hangs_is_left_out_with_its_neighbours(tmp_path):
 def test_a_sleeping_device_is_not_woken(state, tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     address = host.attach(1, NVME)
-    place = f"bus/pci/devices/{address}"
-    (host.root / place / "power_state").write_text(f"{state}\n")
+    path = f"bus/pci/devices/{address}"
+    (host.root / path / "power_state").write_text(f"{state}\n")
     path = reader.read_function(host.root, address).path
     entries, left_out = read(host.root)
     for name in ("config", "current_link_speed", "max_link_width"):
@@ -278,12 +278,12 @@ def test_what_a_class_lists_is_recorded_however_deep_it_is(tmp_path):
     (host.root / manager).mkdir(parents=True)
     for name, text in (("name", "Deep\n"), ("state", "operating\n")):
         (host.root / manager / name).write_text(text)
-    for place, target in (
+    for path, target in (
         (f"{manager}/subsystem", "class/fpga_manager"),
         ("class/fpga_manager/fpga7", manager),
     ):
-        (host.root / place).parent.mkdir(parents=True, exist_ok=True)
-        (host.root / place).symlink_to(os.path.relpath(host.root / target, (host.root / place).parent))
+        (host.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (host.root / path).symlink_to(os.path.relpath(host.root / target, (host.root / path).parent))
     (fpga_manager,) = reader.read(host.root).by_serial(NVME.serial).fpga_managers
     assert fpga_manager.title == "Deep"
     assert_alike(host.root, again(host.root, tmp_path))

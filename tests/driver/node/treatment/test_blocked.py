@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from tests.scenes.treatment import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
+from tests.scenes.treatment import BARE, CXL, GPU, NIC, NVME, SLOT, TreatedHost, regions, running_host
 
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors, kernel, treatment
@@ -40,7 +40,7 @@ def number(tree, path, numbers):
 
 
 async def test_an_open_device_file_blocks_everything_and_is_named(tmp_path, open_by):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         number(host.tree, "class/drm/card0/uevent", (1, 3))
         process = open_by(4711, "python", "/dev/null")
         blocked = await host.until(treatment.Blocked)
@@ -53,7 +53,7 @@ async def test_an_open_device_file_blocks_everything_and_is_named(tmp_path, open
 
 
 async def test_a_mounted_disk_blocks(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         folder = tmp_path / "proc/1"
         folder.mkdir(parents=True)
         (folder / "mountinfo").write_text(
@@ -73,7 +73,7 @@ async def test_a_disk_that_the_kernel_has_to_itself_blocks_at_the_flush(tmp_path
                 raise errors.KernelRefused("/dev/nvme0n1 is in use inside the kernel", number=errno.EBUSY)
             return await super().run(target, what, function)
 
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         host.use(Busy(host.tree.root))
         blocked = await host.until(treatment.Blocked)
         assert (blocked.reason, "inside the kernel" in blocked.message) == (reasons.KERNEL_REFUSED, True)
@@ -81,7 +81,7 @@ async def test_a_disk_that_the_kernel_has_to_itself_blocks_at_the_flush(tmp_path
 
 
 async def test_an_interleaved_region_blocks(tmp_path):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         await asyncio.to_thread(host.tree.detach, SLOT)
         for slot, serial in ((1, "1"), (2, "2")):
             card = MockDevice(
@@ -106,7 +106,7 @@ class KeepsOnline(kernel.Kernel):
 
 
 async def test_memory_that_will_not_go_offline_blocks(tmp_path):
-    async with place(tmp_path, CXL, progress_seconds=0.2) as host:
+    async with running_host(tmp_path, CXL, progress_seconds=0.2) as host:
         await asyncio.to_thread(host.tree.keep_online, "region0")
         host.use(KeepsOnline(host.tree.root))
         # Where the machine is slow, the step before may be reported as well.
@@ -120,7 +120,7 @@ async def test_a_kernel_that_does_nothing_is_reported_and_not_asked_all_the_time
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     await asyncio.to_thread(tree.attach, SLOT, GPU)  # and no kernel reacts
     now = [100.0]
-    host = Place(tree)
+    host = TreatedHost(tree)
     host.use(kernel.Kernel(tree.root), clock=lambda: now[0])
     card = host.card()
     unbind = tree.root / "bus/pci/drivers/amdgpu/unbind"
@@ -146,7 +146,7 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_no_device_up(tmp_path, 
     unbind.unlink()
     os.mkfifo(unbind)
     asked = kernel.Kernel(tree.root, deadline_seconds=0.3)
-    hosts = {slot: Place(tree) for slot in "12"}
+    hosts = {slot: TreatedHost(tree) for slot in "12"}
     for host in hosts.values():
         host.use(asked)
     cards = {
@@ -168,7 +168,7 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_no_device_up(tmp_path, 
 
 
 async def test_a_refusal_of_the_kernel_is_reported_with_its_remedy(tmp_path):
-    async with place(tmp_path, BARE) as host:
+    async with running_host(tmp_path, BARE) as host:
         (host.tree.root / f"bus/pci/devices/{host.tree.address(SLOT)}/remove").unlink()
         blocked = await host.until(treatment.Blocked)
         assert blocked.reason == reasons.KERNEL_REFUSED

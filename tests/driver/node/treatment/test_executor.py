@@ -10,7 +10,7 @@ import threading
 import types
 
 import pytest
-from tests.scenes.treatment import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place, regions
+from tests.scenes.treatment import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, TreatedHost, regions, running_host
 
 from drawbar.driver.api.attachments import Clean
 from drawbar.driver.catalogue import reasons
@@ -35,7 +35,7 @@ CARDS = [
 
 @pytest.mark.parametrize("card", CARDS)
 async def test_a_device_that_no_process_uses_is_released_and_its_slot_is_off(tmp_path, card):
-    async with place(tmp_path, card) as host:
+    async with running_host(tmp_path, card) as host:
         await host.until(treatment.Done)
         assert host.is_off()
         assert isinstance(await host.step(), treatment.Done)
@@ -51,7 +51,7 @@ async def test_a_device_that_no_process_uses_is_released_and_its_slot_is_off(tmp
     ],
 )
 async def test_a_used_device_of_which_nothing_is_erased_leaves(tmp_path, card):
-    async with place(tmp_path, card) as host:
+    async with running_host(tmp_path, card) as host:
         host.order = {"is_used": True}
         await host.until(treatment.Done)
         assert host.is_off()
@@ -60,7 +60,7 @@ async def test_a_used_device_of_which_nothing_is_erased_leaves(tmp_path, card):
 @pytest.mark.parametrize("card", CARDS)
 async def test_a_release_goes_on_after_a_crash_at_every_step(tmp_path, card):
     # Whoever remembers nothing asks again at once, and a mocked kernel answers every time: so not too often.
-    async with place(tmp_path, card, next_seconds=0.1) as host:
+    async with running_host(tmp_path, card, next_seconds=0.1) as host:
 
         def crash():
             host.restart()
@@ -98,7 +98,7 @@ async def test_a_release_goes_on_when_it_is_abandoned_at_any_await(tmp_path, car
         return host.is_off()
 
     for suspensions in itertools.count():
-        async with place(tmp_path / str(suspensions), card) as host:
+        async with running_host(tmp_path / str(suspensions), card) as host:
             budget, outcome = Budget(suspensions), host.limits
             while outcome is not None and not isinstance(outcome, treatment.Done):
                 outcome = await budget.spend(host.step())
@@ -113,7 +113,7 @@ async def test_a_release_goes_on_when_it_is_abandoned_at_any_await(tmp_path, car
 
 
 async def test_a_slot_that_was_switched_off_by_hand_is_released(tmp_path, until):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         (host.tree.root / "bus/pci/slots/1/power").write_text("0\n")
 
         async def list_functions():
@@ -124,7 +124,7 @@ async def test_a_slot_that_was_switched_off_by_hand_is_released(tmp_path, until)
 
 
 async def test_a_release_goes_on_for_a_device_that_the_inventory_has_lost_sight_of(tmp_path):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         assert isinstance(await host.step(), treatment.InProgress)
         host.card = lambda: None
         await host.until(treatment.Done)
@@ -155,7 +155,7 @@ class Recording(kernel.Kernel):
 
 @pytest.mark.parametrize("card", CARDS)
 async def test_each_function_is_reset_without_a_driver_right_before_it_is_removed(tmp_path, card):
-    async with place(tmp_path, card) as host:
+    async with running_host(tmp_path, card) as host:
         recording = Recording(host.tree.root)
         # No time passes, so no step is made again.
         host.use(recording, clock=lambda: 0.0)
@@ -169,7 +169,7 @@ async def test_each_function_is_reset_without_a_driver_right_before_it_is_remove
 
 
 async def test_a_device_that_is_not_reset_is_not_removed_until_it_is(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         recording = Recording(host.tree.root, refused={"reset"})
         host.use(recording)
         blocked = await host.until(treatment.Blocked)
@@ -209,7 +209,7 @@ def quick_progress(monkeypatch):
 
 
 async def test_a_disk_is_erased_by_its_driver_before_it_leaves(tmp_path, monkeypatch, quick_progress):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch), Recording(host.tree.root)
         host.use(recording)
         erasing = await host.until(treatment.InProgress, message="half")
@@ -221,7 +221,7 @@ async def test_a_disk_is_erased_by_its_driver_before_it_leaves(tmp_path, monkeyp
 
 
 async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data = Data(host, monkeypatch)
         data.let.set()
         with monkeypatch.context() as patch:
@@ -234,7 +234,7 @@ async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
 
 async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, monkeypatch, quick_progress):
     monkeypatch.setattr(erasing, "AGAIN_SECONDS", 0.2)
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data = Data(host, monkeypatch, error=errors.NotCleaned("/dev/nvme0 is not erased: it is broken"))
         data.let.set()
         blocked = await host.until(treatment.Blocked, message="broken")
@@ -249,7 +249,7 @@ async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, m
 async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
     tmp_path, monkeypatch, quick_progress, way
 ):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data = Data(host, monkeypatch, error=errors.NotCleaned("it is broken"))
         data.let.set()
         await host.until(treatment.Blocked, message="broken")
@@ -260,7 +260,7 @@ async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
 
 
 async def test_a_running_erase_finishes_despite_a_new_order(tmp_path, monkeypatch, quick_progress):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data = Data(host, monkeypatch)
         await host.until(treatment.InProgress, message="half")
         host.order |= {"clean": Clean.NONE}
@@ -270,7 +270,7 @@ async def test_a_running_erase_finishes_despite_a_new_order(tmp_path, monkeypatc
 
 
 async def test_a_disk_whose_driver_is_gone_gets_it_back_to_be_erased(tmp_path, monkeypatch):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data = Data(host, monkeypatch)
         data.let.set()
         card = host.card()
@@ -285,7 +285,7 @@ async def test_a_disk_whose_driver_is_gone_gets_it_back_to_be_erased(tmp_path, m
     [(None, True, True), (Clean.ERASE, True, True), (Clean.RESET, False, True), (Clean.NONE, False, False)],
 )
 async def test_a_device_is_cleaned_as_its_fabric_says(tmp_path, monkeypatch, way, erased, reset):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch, way=way), Recording(host.tree.root)
         data.let.set()
         host.use(recording)
@@ -299,7 +299,7 @@ async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
         async def reset(self, address):
             raise errors.KernelSilent(f"to reset {address}", seconds=30)
 
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         hanging = Hangs(host.tree.root)
         host.use(hanging)
         assert (await host.until(treatment.Blocked)).reason == reasons.KERNEL_SILENT
@@ -309,7 +309,7 @@ async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
 
 
 async def test_a_function_that_the_kernel_cannot_reset_is_removed_as_it_is(tmp_path):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         recording = Recording(host.tree.root)
         host.use(recording)
         for address in host.functions():
@@ -319,20 +319,20 @@ async def test_a_function_that_the_kernel_cannot_reset_is_removed_as_it_is(tmp_p
 
 
 async def test_a_card_that_was_pulled_is_released(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         await asyncio.to_thread(host.tree.surprise_remove, SLOT)
         await host.until(treatment.Done)
         assert host.functions() == []
 
 
 async def test_what_is_in_no_slot_and_was_never_seen_is_released(tmp_path):
-    host = Place(SysfsTree.create(tmp_path / "sys"))
+    host = TreatedHost(SysfsTree.create(tmp_path / "sys"))
     assert isinstance(await host.treat(None, ""), treatment.Done)
     assert isinstance(await host.treat(None, "77"), treatment.Done)
 
 
 async def test_another_card_in_the_slot_by_now_is_left_alone(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         old = host.card()
         await asyncio.to_thread(host.tree.detach, SLOT)
         await asyncio.to_thread(host.tree.attach, SLOT, GPU)
@@ -348,7 +348,7 @@ async def test_a_slot_whose_switch_always_says_on_counts_as_off_after_a_moment(t
     power = tree.root / "bus/pci/slots/1/power"
     (tree.root / "bus/pci/slots/1/adapter").write_text("1\n")
     now = [5.0]
-    host = Place(tree)
+    host = TreatedHost(tree)
     host.use(kernel.Kernel(tree.root), clock=lambda: now[0])
     for _ in range(3):
         power.write_text("1\n")
@@ -360,7 +360,7 @@ async def test_a_slot_whose_switch_always_says_on_counts_as_off_after_a_moment(t
 
 
 async def test_the_neighbour_slot_is_left_alone(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         await asyncio.to_thread(host.tree.attach, 2, GPU)
         await host.until(treatment.Done)
         assert reader.read_function(host.tree.root, host.tree.address(2)).driver == "amdgpu"
@@ -390,7 +390,7 @@ async def test_a_member_of_a_composite_keeps_its_driver_while_another_one_makes_
     )
     asked = kernel.Kernel(tree.root)
     asked.changing_region = Gate()
-    host = Place(tree)
+    host = TreatedHost(tree)
     host.use(asked)
 
     def step():
@@ -409,7 +409,7 @@ async def test_a_member_of_a_composite_keeps_its_driver_while_another_one_makes_
 
 
 async def test_a_device_without_a_slot_is_unbound_and_removed(tmp_path):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         shutil.rmtree(host.tree.root / "bus/pci/slots/1")
         card = host.card()
         outcome = None
@@ -432,7 +432,7 @@ def test_a_time_that_cannot_be_is_reported(value):
 
 
 async def test_a_device_in_use_is_drained_by_its_hook_and_then_leaves(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         holders = host.tree.root / "class/block/nvme0n1/holders/dm-3"
         holders.mkdir(parents=True)
         runs = []
@@ -461,7 +461,7 @@ STAYS = {"leaves": False, "is_used": True}
 
 @pytest.mark.parametrize("card", CARDS)
 async def test_a_device_that_stays_is_reset_once_and_keeps_its_driver_and_its_power(tmp_path, card):
-    async with place(tmp_path, card) as host:
+    async with running_host(tmp_path, card) as host:
         recording, driver = Recording(host.tree.root), host.card().first.driver
         host.use(recording)
         host.order = STAYS
@@ -474,7 +474,7 @@ async def test_a_device_that_stays_is_reset_once_and_keeps_its_driver_and_its_po
 
 @pytest.mark.parametrize("card", CARDS)
 async def test_a_device_that_stays_is_clean_after_a_crash_at_every_step(tmp_path, card):
-    async with place(tmp_path, card, next_seconds=0.1) as host:
+    async with running_host(tmp_path, card, next_seconds=0.1) as host:
         host.order = STAYS
         steps = 0
         while not isinstance(outcome := await host.step(), treatment.Done):
@@ -492,7 +492,7 @@ async def test_a_device_that_stays_is_clean_after_a_crash_at_every_step(tmp_path
 
 
 async def test_a_device_that_stays_is_erased_before_its_reset(tmp_path, monkeypatch, quick_progress):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch), Recording(host.tree.root)
         host.use(recording)
         host.order |= STAYS
@@ -504,7 +504,7 @@ async def test_a_device_that_stays_is_erased_before_its_reset(tmp_path, monkeypa
 
 
 async def test_a_user_who_comes_between_two_resets_has_both_made_again(tmp_path, monkeypatch):
-    async with place(tmp_path, GPU) as host:
+    async with running_host(tmp_path, GPU) as host:
         recording = Recording(host.tree.root)
         host.use(recording)
         host.order = STAYS
@@ -518,7 +518,7 @@ async def test_a_user_who_comes_between_two_resets_has_both_made_again(tmp_path,
 
 
 async def test_a_device_that_stays_and_is_not_reset_is_not_done(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         recording = Recording(host.tree.root, refused={"reset"})
         host.use(recording)
         host.order = STAYS
@@ -532,7 +532,7 @@ async def test_a_device_that_stays_and_is_not_reset_is_not_done(tmp_path):
 
 
 async def test_a_device_that_stays_and_has_gone_is_not_done(tmp_path):
-    async with place(tmp_path, NVME) as host:
+    async with running_host(tmp_path, NVME) as host:
         card = host.card()
         await asyncio.to_thread(host.tree.detach, SLOT)
         blocked = await host.treat(card, "", **STAYS)

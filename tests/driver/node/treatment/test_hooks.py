@@ -17,7 +17,7 @@ CARD = model.Card(functions=(cards.function("0000:03:00.0", dsn="00-11"),))
 
 
 @pytest.fixture
-def place(tmp_path):
+def hook_settings(tmp_path):
     """Return the settings; the directory of hooks is there."""
     settings = hooks.Settings(hooks=tmp_path / "hooks")
     settings.hooks.mkdir(mode=0o755)
@@ -75,15 +75,18 @@ def test_a_device_without_a_drain_hook_has_nothing_to_wait_for():
     assert hooks.Draining().observe(None, 0) == plan.NO_DRAINING
 
 
-async def test_the_end_of_a_release_ends_its_drain_hook(place):
-    put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
-    runner, draining = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys")), hooks.Draining()
+async def test_the_end_of_a_release_ends_its_drain_hook(hook_settings):
+    put(hook_settings, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
+    runner, draining = (
+        hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks.parent / "sys")),
+        hooks.Draining(),
+    )
     attachment = scenes.attachment(device="card-1", device_class="gpu")
 
     drain = runner.drain(attachment, attachments.Hook(hook="h"))
 
     def process():
-        file = place.hooks.parent / "pid"
+        file = hook_settings.hooks.parent / "pid"
         number = file.read_text().strip() if file.exists() else ""
         return Path(f"/proc/{number}") if number else None
 
@@ -96,18 +99,18 @@ async def test_the_end_of_a_release_ends_its_drain_hook(place):
     assert not running.exists()
 
 
-async def test_a_drain_hook_that_fails_is_quoted(place):
-    put(place, "#!/bin/sh\necho 'no such GPU' >&2\nexit 4\n")
-    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+async def test_a_drain_hook_that_fails_is_quoted(hook_settings):
+    put(hook_settings, "#!/bin/sh\necho 'no such GPU' >&2\nexit 4\n")
+    runner = hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks.parent / "sys"))
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
         task = runner.drain(scenes.attachment(device="card-1"), attachments.Hook(hook="h")).begin(CARD)
     assert task.result().endswith("ended with status 4; it wrote last: no such GPU")
 
 
-async def test_a_hook_cancelled_before_its_first_step_leaves_nothing_behind(place):
+async def test_a_hook_cancelled_before_its_first_step_leaves_nothing_behind(hook_settings):
     # An unawaited coroutine would be a warning, and each warning fails a test.
-    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+    runner = hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks.parent / "sys"))
     drain = runner.drain(scenes.attachment(device="card-1"), attachments.Hook(hook="h"))
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks

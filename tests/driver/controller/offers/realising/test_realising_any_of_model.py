@@ -59,7 +59,7 @@ async def place_names(cluster):
     return sorted(int(name.rpartition("-")[2]) for name in await names(cluster))
 
 
-async def place(cluster, number):
+async def find_place(cluster, number):
     return next(name for name in await names(cluster) if name.endswith(f"-{number}"))
 
 
@@ -75,7 +75,7 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
         attributes = spec["devices"][0]["attributes"]
         assert attributes["model"] == {"string": "M1"}
         assert "serial" not in attributes
-        first = await place(cluster, 1)
+        first = await find_place(cluster, 1)
         await cluster.allocate(first)
         await cluster.wait_until_attached(first)
         assert connections(cluster) == {"disk-3": "host-node-1"}, "the fabric gave its last disk"
@@ -99,7 +99,7 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
 
 async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
     async with chooser() as cluster:
-        second = await place(cluster, 2)
+        second = await find_place(cluster, 2)
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
@@ -111,7 +111,7 @@ async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
 
 async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers(chooser, until):
     async with chooser() as cluster:
-        third = await place(cluster, 3)
+        third = await find_place(cluster, 3)
         await cluster.allocate(third)
         await cluster.wait_until_attached(third)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
@@ -124,7 +124,7 @@ async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers
 
 async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
     async with chooser() as cluster:
-        second = await place(cluster, 2)
+        second = await find_place(cluster, 2)
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         cluster.fabric.console.set_health("disk-3", contract.Health.CRITICAL)
@@ -138,7 +138,7 @@ async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
 @pytest.mark.parametrize("forgets", [False, True], ids=["that is remembered", "that is forgotten"])
 async def test_a_controller_that_ends_during_an_attach_attaches_no_second_device(chooser, until, forgets):
     async with chooser(attachSeconds=0.5) as cluster:
-        first = await place(cluster, 1)
+        first = await find_place(cluster, 1)
         await cluster.allocate(first)
         await cluster.wait_until_called("attach")
         await cluster.stop()
@@ -155,7 +155,7 @@ async def test_a_controller_that_ends_during_an_attach_attaches_no_second_device
 async def test_a_lost_answer_attaches_no_second_device(chooser):
     lost = [{"effect": "lose-reply", "method": "attach", "times": 1}]
     async with chooser(faults=lost) as cluster:
-        first = await place(cluster, 1)
+        first = await find_place(cluster, 1)
         await cluster.allocate(first)
         await cluster.wait_until_attached(first)
         assert cluster.calls("attach") == ["disk-3"]
@@ -163,7 +163,7 @@ async def test_a_lost_answer_attaches_no_second_device(chooser):
 
 async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came(chooser, until):
     async with chooser() as cluster:
-        second = await place(cluster, 2)
+        second = await find_place(cluster, 2)
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         await until(cluster.attachments, lambda read: "device" in read[f"fab.{second}"].get("status", {}))
@@ -180,7 +180,7 @@ async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came
 
 async def test_two_claims_on_one_node_get_two_devices(chooser):
     async with chooser(attachSeconds=0.1) as cluster:
-        first, second = await place(cluster, 1), await place(cluster, 2)
+        first, second = await find_place(cluster, 1), await find_place(cluster, 2)
         await cluster.allocate(first)
         await cluster.allocate(second, name="c2")
         await cluster.wait_until_attached(first)
@@ -193,7 +193,7 @@ async def test_two_claims_on_one_node_get_two_devices(chooser):
 async def test_a_claim_fails_where_the_fabric_has_no_device_left(chooser):
     none = [{"effect": "refuse", "method": "attach", "code": "RESOURCE_EXHAUSTED", "reason": "NO_DEVICE"}]
     async with chooser(faults=none) as cluster:
-        first = await place(cluster, 1)
+        first = await find_place(cluster, 1)
         await cluster.allocate(first)
         assert (await cluster.wait_until_failed(first))[first]["attach-failed"] == "DeviceGone"
 
@@ -266,8 +266,8 @@ def restart_adapter(fabric, holds, *, marks=True):
     )
 
 
-def hold(adapter, holds, *more):
-    """Have DeviceAttachments made, and the adapter given them."""
+def set_holdings(adapter, holds, *more):
+    """Add holdings of DeviceAttachments, and update the adapter."""
     holds += more
     adapter.update_holdings(holdings.Holdings.from_parts(holds), arranges=False)
 
@@ -276,9 +276,9 @@ def make_holding(name, uid):
     return holdings.Holding(name=name, uid=uid, model="m", host_id="h1")
 
 
-def make_attach_request(hold, attempt=1):
+def make_attach_request(holding, attempt=1):
     return contract.AttachRequest(
-        request_id=f"{hold.uid}-a{attempt}", device_id=hold.name, host_id="h1", mark=MARK
+        request_id=f"{holding.uid}-a{attempt}", device_id=holding.name, host_id="h1", mark=MARK
     )
 
 
@@ -290,7 +290,7 @@ def list_connected(fabric):
 async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rack, marks):
     fabric, holds, adapter = await rack(marks=marks, lost=1)
     await adapter.devices()
-    hold(adapter, holds, make_holding("m-2", "u1"))
+    set_holdings(adapter, holds, make_holding("m-2", "u1"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(make_attach_request(holds[0]))
     await fabric.console.forget_operations()
@@ -310,7 +310,7 @@ async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rac
 async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    hold(adapter, holds, make_holding("m-1", "u1"))
+    set_holdings(adapter, holds, make_holding("m-1", "u1"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(make_attach_request(holds[0]))
     assert (await adapter.attach(make_attach_request(holds[0], attempt=2))).succeeded
@@ -320,7 +320,7 @@ async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
 async def test_what_another_request_has_connected_is_not_adopted(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    hold(adapter, holds, make_holding("m-1", "u1"), make_holding("m-2", "u2"))
+    set_holdings(adapter, holds, make_holding("m-1", "u1"), make_holding("m-2", "u2"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(make_attach_request(holds[0]))
     await adapter.attach(make_attach_request(holds[1]))
@@ -333,7 +333,7 @@ async def test_what_another_request_has_connected_is_not_adopted(rack):
 async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    hold(adapter, holds, make_holding("m-1", "u1"))
+    set_holdings(adapter, holds, make_holding("m-1", "u1"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(make_attach_request(holds[0]))
     await fabric.console.forget_operations()
@@ -395,7 +395,7 @@ class Manager(sessions.Manager):
 
 
 def list_places(opened):
-    return sorted(place.id for place in opened.devices)
+    return sorted(device.id for device in opened.devices)
 
 
 @virtualtime.in_virtual_time

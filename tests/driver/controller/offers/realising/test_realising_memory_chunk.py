@@ -60,8 +60,8 @@ class Bench:
             withdraw=self.withdrawn.append,
         )
 
-    def hold(self, *parts):
-        """Have the adapter given what DeviceAttachments hold now."""
+    def set_holdings(self, *parts):
+        """Give the adapter the holdings of the DeviceAttachments."""
         self.held = holdings.Holdings.from_parts(parts)
         self.adapter.update_holdings(self.held, arranges=False)
 
@@ -115,7 +115,7 @@ async def test_an_attach_makes_the_slice_and_connects_it_and_a_detach_leaves_the
         operation = await at.wait_until_done(await at.adapter.detach(DETACH))
         assert (operation.kind, operation.error) == (contract.OperationKind.DETACH, None)
         assert (await at.list_devices())[NAME].connection is None
-        at.hold()
+        at.set_holdings()
         assert (await at.list_devices()).keys() == {"pool-0", slice_.id}, "an orphan is shown by itself"
         assert NAME in at.withdrawn
 
@@ -151,9 +151,9 @@ async def test_a_slice_that_cannot_be_made_is_an_attach_that_failed_and_the_next
 
 async def test_more_than_is_left_is_refused_as_no_capacity(bench):
     async with bench() as at:
-        (hold,) = at.held.parts.values()
+        (holding,) = at.held.parts.values()
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=8 * STEP)
-        at.hold(holdings.Holding(name=NAME, uid=UID, share=share, host_id=hold.host_id))
+        at.set_holdings(holdings.Holding(name=NAME, uid=UID, share=share, host_id=holding.host_id))
         with pytest.raises(errors.ResourceExhausted) as refused:
             await at.adapter.attach(ATTACH)
         assert refused.value.reason == errors.Reason.NO_CAPACITY

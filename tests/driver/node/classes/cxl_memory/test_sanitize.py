@@ -10,7 +10,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 
-class Place:
+class MemoryHost:
     """A host with one memory device; `security` is the folder of its files, which a mocked tree has not."""
 
     def __init__(self, path, **fields):
@@ -37,7 +37,7 @@ class Place:
 
 
 def test_volatile_memory_is_sanitized_and_waited_for(tmp_path, monkeypatch):
-    host, reported = Place(tmp_path), []
+    host, reported = MemoryHost(tmp_path), []
     security = host.secure()
 
     class Time:
@@ -63,14 +63,14 @@ def test_volatile_memory_is_sanitized_and_waited_for(tmp_path, monkeypatch):
 
 def test_a_sanitize_without_an_end_is_no_erase(tmp_path, monkeypatch):
     monkeypatch.setattr(operations, "SANITIZE_SECONDS", -1.0)
-    host = Place(tmp_path)
+    host = MemoryHost(tmp_path)
     host.secure()
     with pytest.raises(errors.NotCleaned, match="did not end within an hour"):
         host.eraser()(print)
 
 
 def test_a_sanitize_that_the_kernel_refuses_is_no_erase(tmp_path):
-    host = Place(tmp_path)
+    host = MemoryHost(tmp_path)
     security = host.secure()
     erase = host.eraser()
     (security / "sanitize").unlink()
@@ -80,7 +80,7 @@ def test_a_sanitize_that_the_kernel_refuses_is_no_erase(tmp_path):
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_what_cannot_be_sanitized_or_is_persistent_is_left_alone(tmp_path, persistent):
-    host = Place(tmp_path, persistent=persistent)
+    host = MemoryHost(tmp_path, persistent=persistent)
     if persistent:
         host.secure()
     assert host.eraser() is None
@@ -88,4 +88,4 @@ def test_what_cannot_be_sanitized_or_is_persistent_is_left_alone(tmp_path, persi
 
 def test_a_device_without_its_driver_is_not_taken_for_erased(tmp_path):
     with pytest.raises(errors.NotCleaned, match="its driver shows no memory device"):
-        Place(tmp_path, driver="").eraser()(print)
+        MemoryHost(tmp_path, driver="").eraser()(print)
