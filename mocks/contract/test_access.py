@@ -183,7 +183,7 @@ async def ask(client, **attributes):
     return reply.body["status"]["allowed"]
 
 
-async def test_an_account_can_ask_what_it_may(world):
+async def test_an_account_can_query_its_own_rights(world):
     await world.allow("alice", READ)
     alice = world.acting_as("alice")
     await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))

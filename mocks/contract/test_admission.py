@@ -51,7 +51,7 @@ async def post_until_refused(world, metadata, **fields):
     return await world.eventually(attempt, lambda reply: reply.code != 201)
 
 
-async def test_a_policy_refuses_what_its_expression_says(world, enforced):
+async def test_a_policy_refuses_objects_by_its_expression(world, enforced):
     ours = await enforced(
         {"expression": "!has(object.data) || object.data.size() < 2", "message": "one entry at most"}
     )
@@ -275,7 +275,7 @@ async def test_a_variable_that_fails_is_named_where_it_is_used(world, enforced):
         "the uid of a request",
     ],
 )
-async def test_what_no_request_and_no_variable_has_is_refused_with_the_policy(world, spec, field, missing):
+async def test_a_policy_with_an_unknown_field_or_variable_is_refused(world, spec, field, missing):
     rules = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "true"}]}
     body = world.body("validatingadmissionpolicies", world.name(), spec=rules | spec)
     reply = await world.post("validatingadmissionpolicies", body)

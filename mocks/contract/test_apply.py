@@ -147,7 +147,7 @@ async def test_a_field_that_no_schema_knows_is_not_applied(applied):
     assert ".colour: field not declared in schema" in reply.message
 
 
-async def test_yaml_is_what_is_applied(applied):
+async def test_an_apply_accepts_yaml(applied):
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {applied.name}\ndata:\n  x: '1'\n".encode()
     reply = await applied.world.api.send("PATCH", applied.path, text, kind=api.APPLY, fieldManager="a")
     assert (reply.code, reply.body["data"]) == (201, {"x": "1"})

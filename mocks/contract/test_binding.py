@@ -42,7 +42,7 @@ async def test_a_pod_is_bound_when_its_device_is_ready(waiting):
     await waiting.wait_until_bound(pod)
 
 
-async def test_the_allocation_says_what_is_waited_for_since_when_and_where(waiting):
+async def test_an_allocation_names_its_binding_conditions_timestamp_and_node(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)

@@ -105,7 +105,7 @@ async def test_a_claim_is_freed_only_by_the_last_of_its_pods(lab):
     await lab.wait_until_deallocated(claim)
 
 
-async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last_of_its_pods(lab):
+async def test_an_allocation_by_another_writer_survives_its_last_pod(lab):
     pool = await lab.pool(device("d1"))
     claim = await lab.claim()
     await allocated_by_another(lab, pool, claim, allocationTimestamp=bodies.EPOCH)
@@ -120,7 +120,7 @@ async def test_what_another_than_the_scheduler_allocated_stays_so_after_the_last
 
 
 @pytest.mark.needs("bindingConditions")
-async def test_what_another_has_allocated_without_a_timestamp_cannot_be_used(lab):
+async def test_an_allocation_by_another_writer_without_a_timestamp_is_unusable(lab):
     """The scheduler adds the timestamp when it reserves, and an allocation is immutable."""
     pool = await lab.pool(device("d1"))
     claim = await lab.claim()

@@ -406,7 +406,7 @@ async def test_a_definition_says_nothing_of_the_metadata(world):
     assert set(reply.causes.values()) == {"FieldValueForbidden"}
 
 
-async def test_a_default_of_the_status_is_there_from_the_start_and_gives_way_to_what_is_applied(world):
+async def test_a_status_default_is_set_at_creation_and_replaced_by_an_apply(world):
     """As Gateway API shows that an object waits for its controller."""
     waiting = [{"type": "Ready", "status": "Unknown"}]
     status = STATUS | {"default": {"conditions": waiting}}

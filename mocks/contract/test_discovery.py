@@ -89,7 +89,7 @@ async def test_short_names_are_listed(world, plural, short):
 
 
 @pytest.mark.parametrize("path", ["/apis/nothing.contract", "/apis/resource.k8s.io/v0", "/nothing"])
-async def test_what_is_not_served_is_not_found(world, path):
+async def test_an_unserved_path_is_not_found(world, path):
     assert (await world.api.get(path)).code == 404
 
 

@@ -13,7 +13,7 @@ async def test_a_created_object_gets_uid_time_and_version(world):
     assert made["metadata"]["namespace"] == world.namespace
 
 
-async def test_what_a_creation_says_of_uid_and_time_is_ignored(world):
+async def test_uid_and_creation_time_in_a_creation_are_ignored(world):
     mine = {"uid": "11111111-1111-1111-1111-111111111111", "creationTimestamp": "2001-01-01T00:00:00Z"}
     made = await world.make("configmaps", metadata=mine)
     assert made["metadata"]["uid"] != mine["uid"]
@@ -470,7 +470,7 @@ async def test_an_event_of_the_new_group_is_also_one_of_the_core_group(world):
 @pytest.mark.parametrize(
     "field", ["reportingController", "reportingInstance", "action", "reason", "eventTime"]
 )
-async def test_an_event_of_the_new_group_says_who_did_what_when(world, field):
+async def test_an_event_of_the_new_group_requires_its_reporting_fields(world, field):
     reply = await world.post("events", event(world, **{field: None}))
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert field in reply.causes
@@ -482,7 +482,7 @@ async def test_an_event_is_normal_or_a_warning(world):
     assert "type" in reply.causes
 
 
-async def test_an_event_without_event_time_stands_in_the_namespace_of_what_it_is_about(world):
+async def test_an_event_without_event_time_needs_its_objects_namespace(world):
     elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": "elsewhere"}
     body = {
         "apiVersion": "v1",

@@ -9,7 +9,7 @@ def owned_by(owner, **fields):
     return {"ownerReferences": [{**reference, **fields}]}
 
 
-async def test_what_an_object_owns_goes_after_it(world):
+async def test_dependents_are_deleted_after_their_owner(world):
     owner = await world.make("configmaps")
     child = await world.make("configmaps", metadata=owned_by(owner))
     grandchild = await world.make("configmaps", metadata=owned_by(child))
@@ -18,7 +18,7 @@ async def test_what_an_object_owns_goes_after_it(world):
     await world.wait_until_gone("configmaps", grandchild["metadata"]["name"])
 
 
-async def test_what_another_owner_still_holds_stays_and_loses_the_reference(world):
+async def test_a_dependent_of_another_owner_only_loses_the_reference(world):
     first, second = await world.make("configmaps"), await world.make("configmaps")
     both = owned_by(first)["ownerReferences"] + owned_by(second)["ownerReferences"]
     child = await world.make("configmaps", metadata={"ownerReferences": both})

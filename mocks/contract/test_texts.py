@@ -74,7 +74,7 @@ async def test_invalid_unicode_elsewhere_becomes_the_replacement_character(world
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_is_no_json_is_refused(world, name):
+async def test_invalid_json_is_refused(world, name):
     _, reply = await post(world, CASES[name], parameters=True)
     assert (reply.code, reply.reason) == (400, "BadRequest"), reply.body
 

@@ -3,7 +3,7 @@
 import pytest
 
 
-async def test_a_watch_from_a_list_shows_what_happens_next_in_order(world):
+async def test_a_watch_from_a_list_shows_later_changes_in_order(world):
     name, path = world.name(), world.path("configmaps")
     selector = f"metadata.name={name}"
     listed = await world.api.get(path, fieldSelector=selector)
@@ -18,7 +18,7 @@ async def test_a_watch_from_a_list_shows_what_happens_next_in_order(world):
     assert int(last["metadata"]["resourceVersion"]) > int(changed["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_from_an_older_version_begins_with_what_was_missed(world):
+async def test_a_watch_from_an_older_version_begins_with_missed_changes(world):
     name, path = world.name(), world.path("configmaps")
     made = await world.make("configmaps", name)
     await world.api.merge(world.path("configmaps", name), {"data": {"a": "2"}})
@@ -29,7 +29,7 @@ async def test_a_watch_from_an_older_version_begins_with_what_was_missed(world):
         assert (await changes.expect("MODIFIED"))["data"] == {"a": "3"}
 
 
-async def test_a_watch_without_a_version_begins_with_what_there_is(world):
+async def test_a_watch_without_a_version_begins_with_existing_objects(world):
     made = await world.make("configmaps")
     selector = f"metadata.name={made['metadata']['name']}"
     for query in ({}, {"resourceVersion": "0"}):
@@ -178,7 +178,7 @@ async def test_after_an_expired_version_a_new_list_goes_on(world):
     ],
     ids=["ascii", "separators"],
 )
-async def test_what_html_gives_a_meaning_takes_six_bytes_in_every_answer(world, text, escaped):
+async def test_html_characters_are_escaped_in_every_answer(world, text, escaped):
     made = await world.make("configmaps", data={"a": text})
     name, path = made["metadata"]["name"], world.path("configmaps")
     selector = f"metadata.name={name}"
