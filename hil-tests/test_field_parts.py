@@ -188,7 +188,7 @@ def test_nothing_speaks_against_free_devices_and_a_free_port():
     ],
     ids=["no-host", "no-port", "no-device", "attached", "class", "serial", "by-model"],
 )
-def test_what_the_fabric_says_against_it_is_one_sentence(problems, sentence):
+def test_an_objection_of_the_fabric_is_one_sentence(problems, sentence):
     (reported,) = problems()
     assert reported.startswith(sentence)
 

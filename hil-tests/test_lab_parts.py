@@ -33,7 +33,7 @@ LAB = Path(__file__).parent
 pytestmark = pytest.mark.short
 
 
-def test_an_archive_is_what_cpio_reads_and_the_same_bytes_each_time():
+def test_an_archive_has_the_cpio_format_and_the_same_bytes_each_time():
     entries = [
         cpio.folder("bin"),
         cpio.file("bin/tool", b"#!/bin/sh\n", executable=True),
@@ -61,7 +61,7 @@ def test_an_archive_is_what_cpio_reads_and_the_same_bytes_each_time():
     }
 
 
-def test_a_module_is_loaded_after_what_it_needs(tmp_path):
+def test_a_module_is_loaded_after_its_dependencies(tmp_path):
     for name, needed in {"nvme": "nvme-core", "nvme-core": "t10-pi,crc", "t10-pi": ""}.items():
         (tmp_path / f"{name}.ko").write_bytes(b"\x7fELF\0depends=" + needed.encode() + b"\0retpoline=Y\0")
     order = modules.load_order(["nvme"], modules.find(tmp_path), frozenset({"crc"}))

@@ -65,7 +65,7 @@ async def give_back(node, disk, device):
     await node.cluster.end_release(device)
 
 
-async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans_it(node, hooked):
+async def test_hooks_initialise_a_device_once_for_its_pod_and_clean_it(node, hooked):
     disk, device = await attach_disk(
         node, "disk-p", "port-1", initialise=("program", 60), cleanUp=("clean", 60)
     )

@@ -152,7 +152,7 @@ async def test_a_disk_that_is_mounted_is_not_taken_away(node):
 
 
 @pytest.mark.hardware(nvme=1)
-async def test_a_daemon_that_is_killed_finds_what_it_had_prepared(node):
+async def test_a_killed_daemon_finds_its_prepared_claims_again(node):
     disk, device, _ = await attach(node, "disk-f", "port-3")
     await node.cluster.pod("pod-f", "disk-f", node=node.name)
     pod = await node.cluster.running_pod("pod-f")

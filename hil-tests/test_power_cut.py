@@ -8,7 +8,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 KEPT = "/var/lib/kubelet/kept"
 
 
-async def test_after_a_power_cut_a_machine_has_its_disk_and_what_was_in_its_ports(lab):
+async def test_a_machine_keeps_its_disk_and_its_cards_over_a_power_cut(lab):
     made = machine.Machine(name="worker-cut", ports=2, memory_mib=512)
     async with lab.guest(made) as first:
         plugs = chassis.Chassis(first, lab.folder)

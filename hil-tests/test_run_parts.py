@@ -65,7 +65,7 @@ def test_where_nothing_is_missing_nothing_is_installed(host):
     assert host.install(uid=1000) == (0, "", [])
 
 
-def test_root_installs_what_is_missing(host):
+def test_root_installs_the_missing_packages(host):
     status, reported, asked = host.install()
     assert (status, asked) == (0, ["update", QEMU])
     assert "apt-get install qemu-system-x86" in reported
@@ -77,7 +77,7 @@ def test_sudo_installs_where_it_asks_nothing(host):
 
 
 @pytest.mark.parametrize("sudo", [True, False])
-def test_where_nobody_may_install_one_sentence_says_what_to_install(host, sudo):
+def test_a_user_without_rights_is_shown_the_install_command(host, sudo):
     if sudo:
         host.has("sudo", status=1)
     status, reported, asked = host.install(uid=1000)
@@ -93,7 +93,7 @@ def test_without_package_lists_and_kernel_the_lists_are_fetched(host):
     assert host.install()[::2] == (0, ["update"])
 
 
-def test_what_apt_says_is_told(host):
+def test_an_error_of_apt_is_quoted(host):
     host.has("apt-get", "echo Reading; echo E: no such mirror >&2", status=100)
     status, reported, _ = host.install()
     assert status == 1
@@ -153,7 +153,7 @@ async def test_consoles_and_logs_are_kept_where_a_test_fails(fails, monkeypatch,
     assert (str(tmp_path / "drawbar-hil-logs-") in capfd.readouterr().err) is fails
 
 
-async def test_a_command_that_fails_ends_the_lab_and_what_follows(monkeypatch, tmp_path):
+async def test_a_failing_command_ends_the_lab_and_skips_later_commands(monkeypatch, tmp_path):
     monkeypatch.setenv("DRAWBAR_HIL", "off")
     waiting = tmp_path / "test_waiting.py"
     waiting.write_text("import time\ndef test_it():\n    time.sleep(300)\n")

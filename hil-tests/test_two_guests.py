@@ -26,7 +26,7 @@ async def pool(lab, node, other):
         yield made
 
 
-async def test_the_only_disk_goes_from_one_node_to_another_without_what_was_written_to_it(pool, node, other):
+async def test_a_disk_moves_to_another_node_without_its_data(pool, node, other):
     await pool.pod("pod-here", node=node.name)
     pod = await pool.cluster.running_pod("pod-here")
     script = f"printf '{MARK}\\n' | dd of=/dev/nvme0n1 conv=notrunc,fsync status=none"
