@@ -77,7 +77,7 @@ def test_a_file_that_we_would_not_have_named_is_not_ours(tmp_path):
     assert files.owners(tmp_path, PREFIX) == frozenset()
 
 
-def test_what_a_killed_writer_left_goes_once_it_is_old_and_nothing_else_does(tmp_path):
+def test_only_old_drafts_of_a_killed_writer_are_swept(tmp_path):
     names = (f".{PREFIX}-u-1.0a.tmp", f".{PREFIX}-u-2.0b.tmp", ".other-u.0c.tmp", f"{PREFIX}-u-1.json")
     for name in names:
         (tmp_path / name).write_text("{")
@@ -142,9 +142,7 @@ NAME = f"{PREFIX}/device=u-1-gpu"
         pytest.param("etc", "run", files.Effect.OURS_LOSES, id="we-write-to-the-static-directory"),
     ],
 )
-def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_runtime_has_it(
-    spec_dirs, ours, theirs, effect, other
-):
+def test_a_conflict_with_another_file_has_the_effect_of_the_runtime(spec_dirs, ours, theirs, effect, other):
     root = spec_dirs[0].parent
     file = files.path(root / ours, PREFIX, "u-1")
     files.write(file, content())

@@ -124,7 +124,7 @@ MOUNT = {"host_path": "/a", "container_path": "/b"}
         pytest.param(make_annotated_spec(a="d" * 262_144), "more than", id="annotations-too-large"),
     ],
 )
-def test_what_a_runtime_would_misunderstand_is_refused_by_name(content, word):
+def test_content_that_misleads_a_runtime_is_refused_by_name(content, word):
     with pytest.raises(errors.InvalidSpec, match=word):
         spec.encode(content)
 

@@ -227,7 +227,7 @@ def expressible(content):
 
 @settings(max_examples=80, deadline=None)
 @given(specs.filter(expressible))
-def test_what_the_model_writes_the_schema_takes_and_the_model_reads_back_unchanged(content):
+def test_written_specifications_match_the_schema_and_are_read_unchanged(content):
     document = json.loads(json.dumps(spec.encode(content)))
     assert is_valid(document)
     assert spec.decode(document) == content
@@ -258,7 +258,7 @@ def inexpressible(draw):
 
 @settings(max_examples=50, deadline=None)
 @given(inexpressible())
-def test_what_no_version_can_hold_is_refused_with_the_remedy(content):
+def test_fields_of_incompatible_versions_are_refused_with_a_remedy(content):
     assert not expressible(content)
     with pytest.raises(errors.InvalidSpec, match="enableMonitoring"):
         spec.encode(content)

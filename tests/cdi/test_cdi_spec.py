@@ -15,7 +15,7 @@ def spec_of_device(kind="drawbar.dev/nvme", **kwargs):
     return spec.Spec(kind=kind, devices=(device(**kwargs),))
 
 
-def test_what_is_not_set_is_left_out_of_the_file():
+def test_unset_fields_are_left_out_of_the_file():
     edits = spec.ContainerEdits(device_nodes=(spec.DeviceNode(path="/dev/a", major=0, minor=0),))
     bare = spec.Spec(
         kind="a.b/c", devices=(spec.Device(name="n", edits=edits),), edits=spec.ContainerEdits(env=())

@@ -34,7 +34,7 @@ def test_a_listing_is_counted_up_to_its_limit_and_then_names_it_with_the_remedy(
     )
 
 
-def test_what_differs_in_kind_is_counted_apart():
+def test_each_kind_is_counted_separately():
     listing = budget.Listing(LIMITS, "f")
     for counted in budget.Counted:
         listing.count(counted, LIMITS.most(counted))

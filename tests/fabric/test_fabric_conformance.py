@@ -373,7 +373,7 @@ class Modest(SimulatedFabric):
         return await super().detach(request)
 
 
-async def test_what_a_fabric_does_not_announce_is_not_asked_of_it(connected):
+async def test_checks_of_missing_capabilities_are_skipped(connected):
     report = await conformance.check(await connected(kind=Modest))
     assert report.passed
     assert len(list_skipped_checks(report)) == 9
@@ -393,7 +393,7 @@ async def test_a_device_that_cannot_be_freed_ends_the_suite(connected):
     assert "PERMISSION_DENIED" in report.outcomes[-1].detail
 
 
-async def test_a_fabric_with_one_host_skips_what_needs_two(connected):
+async def test_a_fabric_with_one_host_skips_checks_for_two(connected):
     adapter = await connected()
     report = await conformance.check(adapter, host_ids=("h1",))
     assert report.passed

@@ -17,7 +17,7 @@ def attach(**changes):
         pytest.param(attach(model="m"), "either a device id or a model", id="device and model"),
     ],
 )
-def test_an_impossible_request_says_what_is_wrong(request_, words):
+def test_an_impossible_request_names_its_problem(request_, words):
     assert any(words in problem for problem in request_.problems())
 
 

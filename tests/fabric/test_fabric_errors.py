@@ -9,7 +9,7 @@ def test_every_code_has_exactly_one_error():
 
 
 @pytest.mark.parametrize("code", sorted(errors.Code))
-def test_every_error_belongs_to_one_group_that_says_what_the_caller_can_do(code):
+def test_every_error_belongs_to_exactly_one_group(code):
     groups = (errors.Refused, errors.Transient, errors.Misconfigured)
     assert sum(issubclass(errors.BY_CODE[code], group) for group in groups) == 1
 

@@ -193,14 +193,14 @@ def test_every_capability_of_the_contract_is_on_the_wire():
         ),
     ],
 )
-def test_what_breaks_identity_is_refused_as_a_malformed_answer(read, message):
+def test_a_message_without_identity_is_a_malformed_answer(read, message):
     with pytest.raises(errors.Unavailable) as caught:
         read(message)
     assert caught.value.reason == "MALFORMED_ANSWER"
     assert not caught.value.retryable
 
 
-def test_what_a_newer_plugin_may_know_better_is_read_as_the_vaguest_known_value():
+def test_unknown_values_of_a_newer_plugin_get_a_default():
     device = conversion.device(pb.Device(id="d", device_class=99, health=99))
     assert (device.device_class, device.health) == (contract.DeviceClass.OTHER, contract.Health.UNKNOWN)
     host = conversion.host(pb.Host(id="h", ports=[pb.Port(id="1", state=99)]))

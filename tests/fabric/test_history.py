@@ -49,7 +49,7 @@ async def test_a_host_that_goes_sends_watchers_to_list_again():
     assert history.hosts == HOSTS[:1]
 
 
-async def test_what_is_unchanged_is_no_event():
+async def test_an_unchanged_listing_causes_no_event():
     history = History()
     history.publish(DEVICES, HOSTS)
     version = history.version

@@ -52,7 +52,7 @@ PLACEHOLDERS = (
 
 
 @pytest.mark.parametrize("text", PLACEHOLDERS)
-def test_what_the_maker_never_filled_in_is_no_identifier(text):
+def test_a_placeholder_is_no_identifier(text):
     assert identifiers.serial(text) == identifiers.system_uuid(text) == identifiers.host_name(text) == ""
 
 

@@ -50,7 +50,7 @@ def outcome(judge):
     ],
     ids=str,
 )
-def test_an_attach_is_judged_by_what_the_fabric_shows(fields, busy, expected):
+def test_an_attach_is_judged_by_the_listing(fields, busy, expected):
     request = contract.AttachRequest(**{"request_id": "r", "host_id": "h1"} | fields)
     judged = outcome(
         lambda: judgement.attach(request, DEVICES, HOSTS, busy=set(busy), choose_port=judgement.free_port)
@@ -68,7 +68,7 @@ def test_an_attach_is_judged_by_what_the_fabric_shows(fields, busy, expected):
     ],
     ids=str,
 )
-def test_a_detach_is_judged_by_what_the_fabric_shows(fields, expected):
+def test_a_detach_is_judged_by_the_listing(fields, expected):
     request = contract.DetachRequest(**{"request_id": "r", "device_id": "d2", "host_id": "h1"} | fields)
     assert outcome(lambda: judgement.detach(request, DEVICES, HOSTS, busy=set())) == expected
 
@@ -113,19 +113,19 @@ DELETIONS = {
 
 
 @pytest.mark.parametrize(("device_id", "memory_bytes", "busy", "expected"), CREATIONS.values(), ids=CREATIONS)
-def test_a_creation_of_a_slice_is_judged_by_what_the_fabric_shows(device_id, memory_bytes, busy, expected):
+def test_the_creation_of_a_memory_chunk_is_judged_by_the_listing(device_id, memory_bytes, busy, expected):
     request = contract.CreateSliceRequest(request_id="r", device_id=device_id, memory_bytes=memory_bytes)
     assert outcome(lambda: judgement.create_slice(request, MEMORY, busy=set(busy))) == expected
 
 
 @pytest.mark.parametrize(("device_id", "busy", "expected"), DELETIONS.values(), ids=DELETIONS)
-def test_a_deletion_of_a_slice_is_judged_by_what_the_fabric_shows(device_id, busy, expected):
+def test_the_deletion_of_a_memory_chunk_is_judged_by_the_listing(device_id, busy, expected):
     request = contract.DeleteSliceRequest(request_id="r", device_id=device_id)
     assert outcome(lambda: judgement.delete_slice(request, MEMORY, busy=set(busy))) == expected
 
 
 @pytest.mark.parametrize("device_id", ["pool", "carved"])
-def test_what_is_carved_is_not_attached_itself(device_id):
+def test_a_carved_device_cannot_be_attached_itself(device_id):
     request = contract.AttachRequest(request_id="r", host_id="portless", device_id=device_id)
     judged = outcome(
         lambda: judgement.attach(request, MEMORY, HOSTS, busy=set(), choose_port=judgement.free_port)
@@ -134,7 +134,7 @@ def test_what_is_carved_is_not_attached_itself(device_id):
 
 
 @pytest.mark.parametrize("listed", [(POOL, SLICE), (CARVED, SLICE)], ids=["a pool", "a carved device"])
-def test_an_attach_by_model_takes_neither_a_slice_nor_what_is_carved(listed):
+def test_an_attach_by_model_takes_neither_chunks_nor_carved_devices(listed):
     request = contract.AttachRequest(request_id="r", host_id="portless", model="P")
     devices = {device.id: device for device in listed}
     judged = outcome(

@@ -133,7 +133,7 @@ def test_the_kubelets_field_numbers_are_kept(module, message, fields):
     assert numbers == fields
 
 
-def test_the_committed_code_is_what_the_generator_makes(tmp_path):
+def test_the_committed_code_matches_the_generator(tmp_path):
     subprocess.run([ROOT / "generate", tmp_path], check=True, capture_output=True)
     made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*_pb2*")}
     committed = {

@@ -40,7 +40,7 @@ async def test_a_device_goes_to_the_machines_that_have_a_port_of_its_kind(qemu_l
     assert caught.value.reason == errors.Reason.INCOMPATIBLE
 
 
-async def test_what_qemu_was_told_is_all_gone_after_a_detach(qemu_lab, calls, eventually):
+async def test_a_detach_removes_all_objects_from_qemu(qemu_lab, calls, eventually):
     adapter = await qemu_lab.connect()
     await calls.attach_and_wait(adapter, "nvme-1", mark="m")
     machine = qemu_lab.machines["vm1"]
@@ -287,7 +287,7 @@ async def test_a_machine_that_falls_silent_makes_the_fabric_unknown(qemu_lab):
         assert len((await adapter.devices()).devices) == 4
 
 
-async def test_a_watch_sees_what_somebody_else_plugs_in(qemu_lab, monkeypatch):
+async def test_a_watch_sees_devices_plugged_by_others(qemu_lab, monkeypatch):
     monkeypatch.setattr("drawbar.fabric.qemu.adapter.LOOK_EVERY_SECONDS", 0.02)
     adapter = await qemu_lab.connect()
     async with adapter.watch((await adapter.devices()).version) as events:

@@ -116,7 +116,7 @@ async def test_errors_and_events_are_told_apart_from_answers(tmp_path, connect):
         client.close()
 
 
-async def test_a_lost_connection_ends_what_waits_and_is_told_once(tmp_path, connect):
+async def test_a_lost_connection_ends_waiting_commands_and_is_reported_once(tmp_path, connect):
     path = tmp_path / "qmp"
     stumble = qemu.Stumble(command="query-uuid")
     async with qemu.serving(qemu.VirtualMachine(), path, stumble):

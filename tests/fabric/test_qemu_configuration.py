@@ -79,7 +79,7 @@ def test_all_problems_are_told_at_once():
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"hosts": 1}', b'{"colour": 1}'])
-def test_what_is_no_description_at_all_is_told(text):
+def test_an_invalid_description_is_refused(text):
     with pytest.raises(errors.InvalidConfiguration):
         configuration.parse(text)
 

@@ -41,7 +41,7 @@ def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
     assert made <= set(arguments.values())
 
 
-def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again():
+def test_leftovers_of_an_earlier_attach_go_first_and_names_stay_unique():
     left = dataclasses.replace(
         HOST,
         objects=frozenset({"drawbar.mem-1.memory-0", "drawbar.mem-1.note", "drawbar.mem-10.memory-0"}),
@@ -188,7 +188,7 @@ def test_a_note_that_nobody_here_wrote_says_nothing(text):
     [(NVME, "S1"), (MEMORY, "0x1234"), (MODELS[4], "52-54-00-ff-ff-12-34-56"), (MODELS[3], None)],
     ids=["nvme", "cxl", "nic", "edu"],
 )
-def test_the_serial_is_what_the_guest_will_read(model, serial):
+def test_the_serial_equals_the_guests_reading(model, serial):
     assert pool.device(model).serial == serial
 
 

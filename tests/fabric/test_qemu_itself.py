@@ -34,7 +34,7 @@ async def test_every_model_of_the_pool_is_known_to_qemu(real_qemu, calls):
             assert (await calls.wait_until_done(adapter, await adapter.detach(request))).succeeded
 
 
-async def test_the_sentences_of_qemu_mean_what_we_think(real_qemu, eventually):
+async def test_the_error_sentences_of_qemu_have_the_expected_meaning(real_qemu, eventually):
     disk = real_qemu.folder / "locked.img"
     disk.touch()
     os.truncate(disk, 1 << 20)

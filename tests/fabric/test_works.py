@@ -134,7 +134,7 @@ async def test_an_operation_in_flight_shows_its_progress_and_refuses_another(mem
     ],
     ids=["done", "accepted, not shown", "lost answer, done", "refused"],
 )
-async def test_what_the_fabric_shows_counts_more_than_its_answer(
+async def test_the_listing_of_the_fabric_overrides_its_answer(
     memory, operations, error, is_effective, succeeded
 ):
     memory.error, memory.is_effective = error, is_effective
@@ -185,7 +185,7 @@ async def test_a_request_whose_reading_is_overtaken_by_the_stop_begins_nothing(m
     assert (memory.changes, memory.pending) == (0, {})
 
 
-async def test_the_stop_ends_what_is_in_flight_and_a_finished_operation_is_still_known(memory, operations):
+async def test_a_stop_ends_running_operations_and_keeps_finished_ones(memory, operations):
     finished = await operations.begin(CREATE, patience_seconds=30)
     memory.gate.clear()
     assert not (await operations.begin(ATTACH, patience_seconds=0.01)).done

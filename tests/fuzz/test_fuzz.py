@@ -9,7 +9,7 @@ INPUTS = 400
 
 
 @pytest.mark.parametrize("name", targets.TARGETS)
-def test_a_parser_takes_what_it_should(name, tmp_path):
+def test_a_parser_accepts_its_seeds(name, tmp_path):
     for seed in targets.TARGETS[name].seeds:
         targets.TARGETS[name].parse(seed, tmp_path)
 

@@ -22,9 +22,7 @@ async def _wait_until_done(adapter, operation):
     )
 
 
-async def test_a_change_that_takes_too_long_fails_and_leaves_open_what_becomes_of_it(
-    redfish_lab, slow, impatient
-):
+async def test_a_change_that_takes_too_long_fails_with_unknown_effects(redfish_lab, slow, impatient):
     adapter = await redfish_lab.connect(slow, parameters={"taskSeconds": "1"})
     operation = await _wait_until_done(adapter, await adapter.attach(redfish_lab.attach("PCIe.gpu-1")))
     assert operation.error.code is errors.Code.DEADLINE_EXCEEDED
@@ -88,7 +86,7 @@ async def test_a_device_of_two_tasks_is_busy_until_both_have_ended(redfish_lab):
     await waiting.eventually(lambda: not adapter._service.pending)
 
 
-async def test_what_cannot_be_used_is_logged_once(redfish_lab, caplog):
+async def test_an_unusable_device_is_logged_once(redfish_lab, caplog):
     service = await redfish_lab.serve(method="composition")
     status = service.tree[paths.block("gpu-1")]["CompositionStatus"]
     service.tree.update(paths.block("gpu-1"), CompositionStatus=status | {"Reserved": True})
@@ -98,7 +96,7 @@ async def test_what_cannot_be_used_is_logged_once(redfish_lab, caplog):
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
 
 
-async def test_an_adapter_cancels_nothing_and_remembers_what_it_did(redfish_lab):
+async def test_an_adapter_remembers_its_operations_and_cannot_cancel_them(redfish_lab):
     adapter = await redfish_lab.connect(await redfish_lab.serve())
     operation = await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
     assert await adapter.operations() == (operation,)

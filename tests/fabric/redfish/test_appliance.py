@@ -187,7 +187,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("resource", "expected"), READ.values(), ids=READ)
-async def test_what_a_connection_connects(resource, expected):
+async def test_the_devices_of_a_connection_are_located(resource, expected):
     assert locate_devices(await read(resource)) == expected
 
 
@@ -303,7 +303,7 @@ async def test_uris_of_chunks_and_connections_stand_for_devices():
 @pytest.mark.parametrize(
     ("device_id", "host_id"), [("blade.d.gone", "p1"), ("blade.d.c1", "gone")], ids=["chunk", "port"]
 )
-async def test_what_was_removed_meanwhile_is_not_attached(device_id, host_id):
+async def test_a_device_or_host_removed_meanwhile_is_not_attached(device_id, host_id):
     method = await read()
     with pytest.raises(errors.Aborted, match="gone was removed"):
         method.attach(attach(device_id, host_id), device_id, "")

@@ -188,7 +188,7 @@ async def test_an_answer_of_too_many_values_or_bytes_is_refused(script, body, wo
     assert "listingMebibytes" in caught.value.message
 
 
-async def test_a_change_whose_answer_is_too_large_leaves_open_what_becomes_of_it(script):
+async def test_a_change_with_an_oversized_answer_has_unknown_effects(script):
     script.set_answers("POST", "/c", "[" + "1," * 30_000 + "1]")
     connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
     with pytest.raises(errors.Unavailable) as caught:
@@ -363,7 +363,7 @@ async def test_a_compressed_answer_is_unpacked(script):
     assert (await connection.get("/a")).id == "a"
 
 
-async def test_a_compressed_answer_counts_as_what_it_unpacks_to(script):
+async def test_a_compressed_answer_counts_with_its_unpacked_size(script):
     script.set_answers("GET", "/a", {"Id": "a" * (2 * 1024 * 1024)})
     script.compressed = True
     connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
@@ -491,7 +491,7 @@ async def test_a_task_that_fails_is_an_error(script, end, error, is_unknown):
     assert caught.value.side_effects_unknown is is_unknown
 
 
-async def test_an_accepted_change_without_a_monitor_leaves_open_what_becomes_of_it(script):
+async def test_an_accepted_change_without_a_monitor_has_unknown_effects(script):
     script.set_answers("POST", "/z", (202, {}, {}))
     connection = await script.connect()
     with pytest.raises(errors.Unavailable, match="monitor") as caught:

@@ -122,7 +122,7 @@ async def test_a_block_that_another_client_has_reserved_is_left_out_and_named():
     assert (await _read(reserved, system("s1", "b"))).view().devices["b"].connection.host_id == "s1"
 
 
-async def test_what_cannot_be_named_is_an_oddity_and_no_more():
+async def test_resources_without_a_usable_name_are_oddities():
     method = await _read(
         *(block("a", "Storage"), block("b", "Storage") | {"Id": "a"}, block("c", "Storage")),
         *(system("s1"), system("x" * 129), system("s2", "c") | {"Id": "s1"}),
@@ -221,7 +221,7 @@ async def test_a_device_that_the_host_does_not_have_needs_no_detach(device_id, h
 
 
 @pytest.mark.parametrize(("device_id", "host_id"), [("gone", "s1"), ("DriveBlock3", "gone")])
-async def test_what_was_removed_meanwhile_is_not_attached(device_id, host_id):
+async def test_a_device_or_host_removed_meanwhile_is_not_attached(device_id, host_id):
     method = await _read(DRIVE, system("s1"))
     with pytest.raises(errors.Aborted, match="gone was removed"):
         method.attach(_attach(host_id), device_id, "")
@@ -298,7 +298,7 @@ def _part(schema, **properties):
         ),
     ],
 )
-async def test_what_tells_nothing_new_is_not_read(name, part, further, unread):
+async def test_redundant_resources_are_not_read(name, part, further, unread):
     tree = composition(block("DriveBlock3", **{name: links(PART)}), part, *further, system("s1"))
     await Composition(PROFILE).read(tree)
     assert PART in tree.reads

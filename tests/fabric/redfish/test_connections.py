@@ -110,7 +110,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("resource", "expected"), READ.values(), ids=READ)
-async def test_what_a_connection_connects(resource, expected):
+async def test_the_devices_of_a_connection_are_located(resource, expected):
     also = [memory("both", "c3", "c4")] if "F.both" in expected else []
     assert locate_devices(await read(*also, resource)) == expected
 

@@ -190,7 +190,7 @@ def test_an_empty_place_is_no_device(state, is_gone):
         (_endpoint({"EntityPciId": 7, "EntityType": []}), [{"ProcessorType": {}}], DeviceClass.OTHER),
     ],
 )
-def test_the_class_follows_from_what_is_behind(origin, parts, device_class):
+def test_the_class_of_an_endpoint_follows_from_its_parts(origin, parts, device_class):
     assert _device(*parts, origin=origin).device_class is device_class
 
 
@@ -250,7 +250,7 @@ def test_memory_is_that_of_the_first_part_that_has_some(part, size_mib):
     assert _device({"Id": "x"}, part).memory_bytes == size_mib * 1024 * 1024
 
 
-def test_a_chunk_of_a_logical_device_is_what_the_endpoint_gives():
+def test_a_logical_devices_endpoint_has_the_memory_of_its_chunk():
     assert _device(LOGICAL_DEVICE, CHUNK).memory_bytes == 4096 * 1024 * 1024
 
 

@@ -43,7 +43,7 @@ async def read(redfish_lab, **form):
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-async def test_a_device_shows_what_its_kernel_shows_of_it(redfish_lab, form):
+async def test_a_device_shows_the_identifiers_of_its_kernel(redfish_lab, form):
     devices = await read(redfish_lab, **form)
     (enclosure,) = form["enclosures"]
     for device in enclosure.devices:

@@ -118,7 +118,7 @@ def test_only_a_failure_of_the_service_leaves_open_whether_it_changed(status, ch
         (405, "Base.1.18.OperationNotAllowed", "`profile`"),
     ],
 )
-def test_what_an_administrator_can_put_right_is_named(status, key, remedy):
+def test_a_remedy_for_administrators_is_named(status, key, remedy):
     assert remedy in _refusal(status, _body(key)).message
 
 
@@ -160,7 +160,7 @@ def test_only_the_first_messages_are_read():
         ("TaskEvent.1.0.TaskAborted", errors.Unavailable, "TASK_FAILED"),
     ],
 )
-def test_a_task_that_failed_leaves_open_what_it_did(key, error, reason):
+def test_a_failed_task_has_unknown_effects(key, error, reason):
     failed = messages.failure(
         {"Messages": [{"MessageId": key, "Message": "No."}]}, what="POST /x", redacted=str
     )

@@ -204,7 +204,7 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("change", HARMLESS, ids=lambda change: change.__name__)
-async def test_what_is_harmless_is_understood(change):
+async def test_harmless_deviations_are_understood(change):
     made = service()
     change(made)
     async with adapting(made) as adapter:

@@ -89,7 +89,7 @@ def test_an_endpoint_is_an_origin(endpoint):
         (_config(color="blue"), '"color" is unknown'),
     ],
 )
-def test_what_is_wrong_is_one_sentence(config, problem):
+def test_a_wrong_parameter_is_one_sentence(config, problem):
     with pytest.raises(errors.InvalidConfiguration) as caught:
         parameters.parse(config)
     (sentence,) = caught.value.problems

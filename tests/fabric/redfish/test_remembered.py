@@ -19,7 +19,7 @@ def document(uri, **properties):
     return Document(uri=uri, body={"@odata.id": uri, **properties})
 
 
-def test_a_change_forgets_what_both_states_of_the_resource_link_to():
+def test_a_change_forgets_links_of_both_states_of_a_resource():
     known = remembered.Remembered(Clock())
     for uri in ("/a", "/b", "/c"):
         known.note(uri, document(uri))

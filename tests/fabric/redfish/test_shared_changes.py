@@ -91,7 +91,7 @@ async def test_the_zone_of_a_first_device_is_restored_too():
     assert "put back: the host's own h; set zoneBody: endpoints" in operation.error.message
 
 
-async def test_what_another_client_may_have_removed_is_left_and_named():
+async def test_endpoints_possibly_removed_by_another_client_are_named():
     made = rack("d2", "d3")
     lose_others(made)
     async with adapting(made, profile="h3") as adapter:

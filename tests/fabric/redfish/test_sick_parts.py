@@ -361,7 +361,7 @@ async def test_a_fabric_without_its_endpoints_is_named_by_their_collection(statu
 
 
 @pytest.mark.parametrize("names", [("CompositionService",), ("Fabrics",), ("CompositionService", "Fabrics")])
-async def test_a_link_of_the_root_that_leads_nowhere_is_named_with_what_to_do(names):
+async def test_a_dead_link_of_the_root_is_named_with_a_remedy(names):
     """DMTF's Interface-Emulator with static resources links to a CompositionService that is not there."""
     made = redfish_servers.Service()
     made.tree[ROOT] = {name: value for name, value in made.tree[ROOT].items() if "@" in name} | {

@@ -31,7 +31,7 @@ def _task(body=None, state="Running", target="/z/1/", name="1"):
         (_task({"Links": {}}), {"/z/1"}),
     ],
 )
-def test_a_task_that_runs_names_what_it_changes(task, uris):
+def test_a_running_task_names_its_changed_resources(task, uris):
     assert tasks.from_task(Document.from_json(task)) == tasks.Change(
         task_uri=f"{TASKS}/1", uris=frozenset(uris)
     )

@@ -331,7 +331,7 @@ async def test_an_odd_answer_is_odd_again_when_it_is_replayed(redfish_lab, kind,
             await RedfishAdapter.connect(dataclasses.replace(config, endpoint=served.url))
 
 
-def test_what_comes_after_the_bound_is_left_out(monkeypatch):
+def test_exchanges_beyond_the_bound_are_left_out(monkeypatch):
     monkeypatch.setattr(transcripts, "EXCHANGES", 2)
     recorder = transcripts.Recorder(contract.AdapterConfig(name="f", endpoint="http://127.0.0.1"))
     for _ in range(3):

@@ -301,7 +301,7 @@ def describe_device(device):
 
 
 @pytest.mark.parametrize(("arrays", "resources", "right"), BLOCKS.values(), ids=BLOCKS)
-async def test_a_block_is_followed_to_what_its_device_is(arrays, resources, right):
+async def test_a_block_is_followed_to_its_device(arrays, resources, right):
     made = redfish_servers.Service()
     made.put_blocks({"B": arrays}, {"host1": []})
     put(made, resources)
@@ -309,7 +309,7 @@ async def test_a_block_is_followed_to_what_its_device_is(arrays, resources, righ
 
 
 @pytest.mark.parametrize(("entity", "resources", "right"), ENDPOINTS.values(), ids=ENDPOINTS)
-async def test_an_endpoint_is_followed_to_what_its_device_is(entity, resources, right):
+async def test_an_endpoint_is_followed_to_its_device(entity, resources, right):
     made = redfish_servers.Service()
     made.put_fabric("F", {"T": {"EntityRole": "Target", **entity}})
     put(made, resources)

@@ -100,7 +100,7 @@ async def test_an_empty_slot_is_no_device(state):
     assert (await _read(tree)).view().devices == {}
 
 
-async def test_what_cannot_be_named_is_an_oddity_and_no_more():
+async def test_resources_without_a_usable_name_are_oddities():
     long = "x" * 127
     tree = redfish_trees.fabric(
         *(target("d1"), initiator("h1"), target(long)),
@@ -358,7 +358,7 @@ async def test_a_device_that_the_host_does_not_have_needs_no_detach(device_id, h
 
 
 @pytest.mark.parametrize(("device_id", "host_id"), [("F.gone", "h1"), ("F.d1", "gone")])
-async def test_what_was_removed_meanwhile_is_not_attached(device_id, host_id):
+async def test_a_device_or_host_removed_meanwhile_is_not_attached(device_id, host_id):
     method = await _read(redfish_trees.fabric(initiator("h1"), target("d1")))
     with pytest.raises(errors.Aborted, match="gone was removed"):
         method.attach(_attach(device_id, host_id), device_id, "")
