@@ -72,7 +72,7 @@ def read_locked_versions(file):
     return {utils.canonicalize_name(match[1]): match[2] for match in found if match}
 
 
-def test_the_demo_installs_what_it_needs_and_no_tool_of_developers():
+def test_the_demo_installs_its_dependencies_and_no_development_tools():
     demo, everything = (
         read_locked_versions("requirements-demo.txt"),
         read_locked_versions("requirements-dev.txt"),

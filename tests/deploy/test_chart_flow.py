@@ -180,7 +180,7 @@ async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permis
 
 
 @pytest.mark.parametrize("parts", [(), (permissions.Part.IMMEDIATE,)])
-async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render, parts):
+async def test_the_roles_match_the_doctors_list_of_permissions(render, parts):
     values = {
         "credentialsSecrets": ["fabric-credentials"],
         "controller": {"config": {"immediateAllocation": permissions.Part.IMMEDIATE in parts}},
@@ -211,7 +211,7 @@ async def test_the_roles_allow_what_the_doctor_looks_for_and_nothing_else(render
     }
 
 
-async def test_what_is_of_the_namespace_alone_is_not_granted_in_all_of_them(render):
+async def test_permissions_of_one_namespace_are_not_granted_cluster_wide(render):
     for document in await render():
         for rule in document.get("rules") or () if document["kind"] == "ClusterRole" else ():
             assert not {"secrets", "leases", "configmaps"} & set(rule["resources"])

@@ -67,9 +67,7 @@ def denied(words):
     assert words in str(caught.value)
 
 
-async def test_the_controllers_token_allocates_only_what_asks_for_it_and_only_its_own_devices(
-    chart_cluster, render
-):
+async def test_the_controllers_token_allocates_only_requested_claims_and_own_devices(chart_cluster, render):
     async with chart_cluster("1.36", by_helm=False) as cluster:
         await cluster.install()
         for document in await render(**ON):

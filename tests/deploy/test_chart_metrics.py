@@ -149,6 +149,6 @@ def test_prometheus_can_read_the_expression(promql, expression):
 @pytest.mark.parametrize(
     "expression", ["sum by (a) rate(b[5m])", "rate(drawbar_x_total)", "histogram_quantile(x)"]
 )
-def test_the_parser_refuses_what_prometheus_would_refuse(promql, expression):
+def test_the_parser_refuses_invalid_promql(promql, expression):
     with pytest.raises(ValueError, match=r"."):
         promql.parse(expression)

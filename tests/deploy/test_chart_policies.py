@@ -114,7 +114,7 @@ async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alon
             await merge(api, kinds.ATTACHMENT, "fab.mine", {"spec": {"claim": None}})
 
 
-async def test_no_writer_may_change_what_the_node_recognises_a_device_by(installed):
+async def test_no_writer_can_change_the_identity_of_a_device(installed):
     await installed.api.create(kinds.ATTACHMENT, attachment("fab.mine", "node-1"), into=dict)
     for change in (
         {"identity": {"serial": "other"}},

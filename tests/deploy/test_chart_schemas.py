@@ -117,7 +117,7 @@ def test_the_examples_of_workloads_fit_the_schemas(validator, pytestconfig):
 
 
 @pytest.mark.tool("chart")
-async def test_what_is_rendered_by_default_and_with_everything_on_fits_the_schemas(render, validator):
+async def test_default_and_full_manifests_match_the_schemas(render, validator):
     for values in itertools.islice(combinations(), 2):
         validate(validator, await render(**values, include_crds=True), "1.36")
 
@@ -125,9 +125,7 @@ async def test_what_is_rendered_by_default_and_with_everything_on_fits_the_schem
 @pytest.mark.tool("chart")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_is_rendered_with_every_value_of_the_matrix_fits_the_schemas(
-    render_text, validator, version
-):
+async def test_manifests_of_every_combination_match_the_schemas(render_text, validator, version):
     seen = set()
     for values in combinations():
         # Most objects are the same in most combinations, and a schema is slow to judge.

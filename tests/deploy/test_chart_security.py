@@ -49,7 +49,7 @@ def test_the_permissions_of_the_catalogue_are_the_roles(manifest, role):
     assert [rule for rule in role.permissions if not rule.why] == []
 
 
-def test_an_operator_may_do_what_a_viewer_may():
+def test_an_operator_has_all_rights_of_a_viewer():
     """The operator's verbs refer to `drawbar status` and `drawbar explain`."""
 
     def grants(role):

@@ -110,7 +110,7 @@ async def test_without_it_nothing_is_pretended(render_text):
         ({"simulation": {"enabled": True, "nodeSelector": {"drawbar.dev/simulation": None}}}, "nodeSelector"),
     ],
 )
-async def test_what_cannot_be_pretended_is_refused(render, values, words):
+async def test_impossible_simulations_are_refused(render, values, words):
     with pytest.raises(helm.HelmError) as caught:
         await render(**values)
     assert words in str(caught.value)

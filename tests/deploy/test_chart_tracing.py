@@ -53,6 +53,6 @@ async def test_both_daemons_may_connect_to_the_collector_only_where_it_is_on(ren
         pytest.param({"tracing": {"enabled": True, "endpoint": "collector:4318"}}, "endpoint", id="scheme"),
     ],
 )
-async def test_what_is_missing_is_named(render, lacking, says):
+async def test_missing_values_are_named(render, lacking, says):
     with pytest.raises(helm.HelmError, match=says):
         await render(**lacking)

@@ -383,7 +383,7 @@ async def attempt(session, policy, bound_to, method, path, body):
     return answered["message"] if answer.status >= 300 else ""
 
 
-async def test_the_policies_alone_refuse_what_is_not_the_daemons_own(wide):
+async def test_the_policies_alone_refuse_foreign_writes(wide):
     _, session = wide
     for policy, attempts in ATTEMPTS.items():
         for *what, words in attempts:

@@ -181,7 +181,7 @@ def test_every_value_has_a_comment_above_it_and_a_place_in_the_schema(pytestconf
             at = at["properties"][key]
 
 
-async def test_the_manifests_are_what_the_chart_renders(engine, pytestconfig):
+async def test_the_manifests_match_the_rendered_chart(engine, pytestconfig):
     deploy = pytestconfig.rootpath / "deploy"
     for name, text in (await manifests.render_manifests(engine, deploy / "drawbar")).items():
         assert (deploy / "manifests" / name).read_text() == text, f"run deploy/render: {name} is older"

@@ -105,7 +105,7 @@ async def test_it_is_not_opened_to_every_client_by_default(render):
     await render(**webhook() | {"networkPolicy": {"enabled": False}})
 
 
-async def test_it_is_asked_about_what_has_parameters_of_its_driver_and_of_no_other(rendered):
+async def test_the_webhook_receives_only_objects_with_its_drivers_parameters(rendered):
     documents = await rendered(driver="gpu.example.com")
     entries = documents["ValidatingWebhookConfiguration", "drawbar-parameters-gpu.example.com"]["webhooks"]
     assert [
@@ -200,7 +200,7 @@ async def test_wrong_values_are_refused_with_their_place(rendered, wrong, words)
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.37"])
-async def test_what_is_rendered_fits_the_schemas(rendered, validator, version):
+async def test_rendered_manifests_match_the_schemas(rendered, validator, version):
     more = {
         "replicas": 1,
         "priorityClassName": "system-cluster-critical",

@@ -78,7 +78,7 @@ def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_withou
     assert f"VERSION={version}" in [rest for word, rest in words if word == "ARG"]
 
 
-def test_what_is_built_without_a_target_has_no_doubles():
+def test_the_default_build_target_has_no_doubles():
     """The last stage is built by default; neither it nor a stage below it has doubles."""
     stages = re.split(r"^FROM ", (IMAGE / "Containerfile").read_text(), flags=re.MULTILINE)[1:]
     by_name = {match[1]: stage for stage in stages if (match := re.match(r"\S+ AS (\S+)\n", stage))}

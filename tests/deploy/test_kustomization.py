@@ -46,7 +46,7 @@ def test_each_optional_part_is_a_component():
 
 @pytest.mark.tool("chart")
 @pytest.mark.parametrize("name", COMPONENTS)
-async def test_a_component_adds_what_the_chart_adds_for_it(render, name):
+async def test_a_component_adds_the_same_objects_as_the_chart(render, name):
     _, values = manifests.COMPONENTS[name]
     default = {key(document) for document in await render()}
     enabled = {key(document) for document in await render(**values)}

@@ -124,7 +124,7 @@ def test_nothing_is_published_before_the_tag_the_tests_and_the_programs_have_pas
     assert jobs(RELEASE)["tests"]["uses"] == "./.github/workflows/ci.yaml"
 
 
-def test_what_may_write_or_has_a_secret_stands_in_an_environment_that_can_ask_a_person():
+def test_jobs_with_write_access_or_secrets_use_the_release_environment():
     for name, job in jobs(RELEASE).items():
         writes = "write" in job["permissions"].values()
         assert (job.get("environment") == "release") == writes, name
@@ -302,7 +302,7 @@ def test_an_index_without_one_of_the_architectures_is_not_pushed(runner):
         pytest.param("Pushed: r.example.com/charts/drawbar:0.1.0", 1, id="no digest"),
     ],
 )
-def test_the_charts_digest_is_what_helm_printed(runner, printed, status):
+def test_the_charts_digest_comes_from_helms_output(runner, printed, status):
     runner.double("helm", f"[ $1 = package ] || printf '{printed}\n' >&2")
     done = runner.run("chart", "Push", CHARTS="r.example.com/charts", VERSION="0.1.0")
     assert done.returncode == status, done.stderr

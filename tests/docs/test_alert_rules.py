@@ -123,7 +123,7 @@ def test_a_chart_asks_for_series_and_labels_that_are_exposed_and_names_labels_th
 
 
 @pytest.mark.parametrize("rule", rules())
-def test_a_rule_names_the_problem_and_what_to_do(rule):
+def test_a_rule_names_the_problem_and_a_remedy(rule):
     assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[mh]", rule["for"])
     assert rule["labels"]["severity"] in ("critical", "warning")
@@ -216,7 +216,7 @@ def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
     assert alerts == {name: links.url(f"alerts.md#{name.lower()}") for name in alerts}
 
 
-def test_the_dashboard_shows_what_the_health_monitor_counts(exposed):
+def test_the_dashboard_shows_all_metrics_of_the_health_monitor(exposed):
     charted = {
         name
         for chart in charts()

@@ -17,7 +17,7 @@ def number(version):
     return tuple(int(part) for part in version.split("."))
 
 
-def test_what_is_not_released_comes_first_and_then_the_releases_from_the_newest_on():
+def test_unreleased_changes_come_first_and_releases_follow_newest_first():
     unreleased, *releases = headings()
     assert unreleased == "Unreleased"
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", release) for release in releases)

@@ -123,7 +123,7 @@ def test_the_class_the_rule_and_the_verb_are_there(copy, tree, tmp_path):
     assert "1\t0000:01:00" in slots.stdout, slots.stderr
 
 
-def test_the_tests_of_the_copy_miss_nothing_but_what_helm_makes(copy):
+def test_the_tests_of_the_copy_fail_only_without_helm(copy):
     done = run(
         copy,
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rf", "--timeout=200"),

@@ -36,7 +36,7 @@ def test_a_command_of_drawbar_is_one(words):
     assert main.parser(words[1:]).parse_args(words[1:])
 
 
-def test_what_is_told_to_the_fabric_is_understood_where_it_listens():
+def test_the_pages_fabric_commands_are_valid_for_the_chart():
     executed = words_of("kubectl", "-n", "drawbar", "exec", "deployment/drawbar-controller")
     assert len(executed) == 2
     for words in executed:

@@ -60,7 +60,7 @@ def test_a_container_runs_from_its_start_until_its_sandbox_is_stopped(calls):
     assert states(calls) == []
 
 
-def test_cdi_names_are_resolved_and_what_they_edit_is_logged(calls, tmp_path):
+def test_cdi_names_are_resolved_and_their_edits_are_logged(calls, tmp_path):
     container(calls, sandbox(calls), "drawbar.dev/nvme=disk-0")
     (line,) = map(json.loads, (tmp_path / "log").read_text().splitlines())
     assert (line["pod"], line["container"], line["cdi"]) == ("pod", "main", ["drawbar.dev/nvme=disk-0"])
@@ -86,7 +86,7 @@ def test_lists_are_filtered_by_id_state_and_labels(calls):
     assert list_ids(state=cri.PodSandboxStateValue(state=cri.SANDBOX_READY)) == [first]
 
 
-def test_what_is_gone_is_not_found(calls):
+def test_unknown_containers_and_sandboxes_are_not_found(calls):
     with pytest.raises(grpc.RpcError) as caught:
         calls.ContainerStatus(cri.ContainerStatusRequest(container_id="x"))
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND

@@ -336,7 +336,7 @@ async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
         pytest.skip("KUBECTL IS NOT INSTALLED: all but its tables was checked")
 
 
-def test_what_a_user_gets_wrong_is_one_sentence(capsys):
+def test_user_errors_are_one_sentence(capsys):
     assert main.main(["demo", "--json", "--pods", "0", "--nodes", "99"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "--pods 0" in line

@@ -49,7 +49,7 @@ def test_every_class_of_the_demo_has_a_class_that_is_deployed(version):
         ({"deadline_seconds": 0.0, "attach_seconds": 0.0, "detach_seconds": 0.0}, "--deadline 0"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_in_a_sentence(changes, words):
+def test_impossible_options_are_refused_with_a_sentence(changes, words):
     with pytest.raises(errors.UsageError, match=words):
         simulated.validate(simulated.Options(**changes))
 

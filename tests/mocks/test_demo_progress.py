@@ -97,7 +97,7 @@ def test_sightings_that_overtake_each_other_lose_nothing(order):
 
 
 @pytest.mark.parametrize("index", range(len(WHOLE_WAY)))
-def test_what_is_seen_again_keeps_its_first_time(index):
+def test_a_repeated_sighting_keeps_its_first_time(index):
     once = make_views(*WHOLE_WAY[: index + 1])["p"]
     again = make_views(*WHOLE_WAY[: index + 1], *WHOLE_WAY[max(0, index - 1) : index + 1])["p"]
     # A disappearance counts from its last sighting: it might have come back between.

@@ -25,7 +25,7 @@ SIMULATED = {"--nodes": None, "--attach-seconds": None, "--detach-seconds": None
         ({"deadline_seconds": 0.0, "pods": 9}, ["--deadline 0", "--pods 9"]),
     ],
 )
-def test_what_a_real_kernel_cannot_show_is_refused_all_at_once(changes, words):
+def test_options_impossible_with_a_real_kernel_are_listed_at_once(changes, words):
     with pytest.raises(errors.UsageError) as caught:
         laboratory.validate(**({"pods": 1, "options": SIMULATED, "deadline_seconds": 1.0} | changes))
     assert all(word in str(caught.value) for word in words)
@@ -73,7 +73,7 @@ def folders(tmp_path):
     return temporary, programs
 
 
-async def test_without_qemu_one_sentence_says_what_to_install_and_nothing_is_left(folders):
+async def test_a_missing_qemu_is_reported_with_the_install_command(folders):
     temporary, programs = folders
     status, _output, complaints = await demo(temporary, programs)
     assert status == 2

@@ -47,13 +47,13 @@ def test_the_kernel_has_seen_a_device_when_it_announced_one_in_its_slot(sighting
     assert view.address == ("0000:01:00.0" if seen is not None else "")
 
 
-def test_what_comes_into_the_slot_later_does_not_change_the_time():
+def test_a_later_card_in_the_slot_does_not_change_the_time():
     before = make_view(CLAIM, WANTED, CONNECTED, FOUND)
     later = make_view(CLAIM, WANTED, CONNECTED, FOUND, progress.AttachmentGone(claim_uid="c"), FOUND)
     assert later.steps == before.steps
 
 
-def test_a_container_that_has_read_is_a_step_with_what_it_read():
+def test_a_read_by_the_container_is_a_step_with_content():
     view = make_view(
         progress.ContentRead(pod="p", content="disk 0"), progress.ContentRead(pod="q", content="no")
     )
@@ -95,7 +95,7 @@ def test_visible_counts_from_the_kernels_sight_where_there_is_one():
     assert summary.step_milliseconds(dataclasses.replace(VIEW, steps=unseen), Step.VISIBLE) == 2000.0
 
 
-def test_the_summary_says_how_many_read_and_what_the_fabric_itself_took():
+def test_the_summary_counts_reads_and_the_fabrics_time():
     whole = summary.summarise([VIEW], leaked=0, seconds=1.0, reads=True)
     assert screens.document(whole)["read"] == 1
     assert screens.document(whole)["fabric_ms"] == {

@@ -52,7 +52,7 @@ def test_a_narrow_terminal_gets_the_last_step_and_no_line_is_wrapped(monkeypatch
     assert all(len(line) <= columns for line in lines[:3])
 
 
-def test_what_is_stuck_stands_above_and_the_summary_below(monkeypatch):
+def test_stuck_pods_are_above_and_the_summary_below(monkeypatch):
     lines = draw_table(monkeypatch, 150, stuck=["demo-2 is stuck"])
     assert lines[0] == "demo-2 is stuck"
     assert "0 of 1 pods ran" in lines[-1]

@@ -138,7 +138,7 @@ async def test_certificates_go_with_an_address_of_this_machine(config, options, 
         ({"--state": "/dev/null"}, "remove it to start afresh"),
     ],
 )
-async def test_what_a_user_gets_wrong_ends_in_a_sentence_and_not_in_a_traceback(
+async def test_user_errors_end_in_a_sentence_without_a_traceback(
     tmp_path, config, capsys, caplog, changes, words
 ):
     options = {"--config": str(config), "--listen": f"unix:{tmp_path}/f.sock", **changes}
@@ -150,9 +150,7 @@ async def test_what_a_user_gets_wrong_ends_in_a_sentence_and_not_in_a_traceback(
     assert complaint.exc_info is None
 
 
-async def test_a_restart_can_forget_operations_and_other_processes_can_tell_it_what_goes_wrong(
-    tmp_path, config
-):
+async def test_a_restart_can_forget_operations_and_others_can_inject_faults(tmp_path, config):
     endpoint, commands = f"unix:{tmp_path}/f.sock", f"unix:{tmp_path}/c.sock"
     arguments = ["--config", config, "--listen", endpoint, "--state", tmp_path / "s", "--control", commands]
     adapter_config = contract.AdapterConfig(name="f", endpoint=endpoint, timeout_seconds=10)

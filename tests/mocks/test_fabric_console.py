@@ -104,7 +104,7 @@ async def test_a_device_that_another_cluster_took_is_seen_as_attached_by_nobody_
     ]
 
 
-async def test_another_cluster_cannot_take_what_is_taken():
+async def test_another_cluster_cannot_take_a_taken_device():
     async with fabric_with() as fabric:
         await fabric.attach(attach())
         with pytest.raises(errors.FailedPrecondition, match="attached to host ours"):
@@ -178,7 +178,7 @@ async def test_the_managers_opinion_of_a_device_can_change(tmp_path):
         assert (await fabric.devices()).device("d1").health is contract.Health.CRITICAL
 
 
-async def test_a_port_at_fault_is_not_used_and_keeps_what_is_on_it():
+async def test_a_faulty_port_is_not_used_and_keeps_its_device():
     async with fabric_with() as fabric:
         fabric.console.set_port("ours", "1", faulty=True)
         await fabric.attach(attach("d1"))
@@ -197,7 +197,7 @@ async def test_a_port_at_fault_is_not_used_and_keeps_what_is_on_it():
             fabric.console.set_port("ours", "3", faulty=True)
 
 
-async def test_a_manager_that_forgot_its_operations_has_not_forgotten_what_is_attached():
+async def test_a_manager_that_forgot_its_operations_keeps_its_connections():
     async with fabric_with() as fabric:
         await fabric.attach(attach())
         version = (await fabric.devices()).version

@@ -33,7 +33,7 @@ async def tell(endpoint, *words):
     return await control.tell(endpoint, commands.from_words(words))
 
 
-async def test_commands_in_words_do_what_they_say(fabric, endpoint):
+async def test_commands_in_words_change_the_fabric(fabric, endpoint):
     async def device(device_id="d1"):
         return (await fabric.devices()).device(device_id)
 
@@ -61,7 +61,7 @@ async def test_commands_in_words_do_what_they_say(fabric, endpoint):
     await fabric.hosts()
 
 
-async def test_commands_about_the_manager_itself_do_what_they_say(fabric, endpoint):
+async def test_commands_about_the_manager_take_effect(fabric, endpoint):
     await fabric.attach(contract.AttachRequest(request_id="r", device_id="d1", host_id="h1"))
     await tell(endpoint, "forget-operations")
     assert await fabric.operations() == ()
@@ -182,7 +182,7 @@ async def test_the_command_tells_and_prints_the_answer(fabric, endpoint, capsys)
         (["--control", "unix:/no/such/socket", "--tell", "dance"], "no command dance"),
     ],
 )
-async def test_what_a_user_gets_wrong_is_told_in_a_sentence(words, complaint):
+async def test_user_errors_are_reported_with_a_sentence(words, complaint):
     with pytest.raises(mock_errors.UsageError, match=complaint):
         await command.serve(parse_arguments(*words))
 

@@ -236,7 +236,7 @@ async def test_a_slow_inventory_is_as_old_as_its_latency():
 
 
 @in_virtual_time
-async def test_an_operation_takes_what_the_seed_gives_it():
+async def test_an_operation_has_the_duration_of_its_seed():
     taking = {"attach": {"kind": "uniform", "min": 30, "max": 60}}
     async with fabric_with(latencies=taking, seed=5) as fabric:
         await fabric.attach(attach("d2"))
@@ -280,7 +280,7 @@ def test_a_fault_that_cannot_be_is_told_in_one_sentence(fault, words):
     assert len([problem for problem in caught.value.problems if words in problem]) == 1
 
 
-async def test_what_was_used_of_a_fault_is_remembered_over_a_restart(tmp_path):
+async def test_the_use_of_a_fault_is_remembered_over_a_restart(tmp_path):
     fault = {"effect": "fail", "method": "attach", "skip": 1, "times": 1}
     async with fabric_with(fault, state=tmp_path / "s") as fabric:
         assert (await fabric.attach(attach("d1"))).succeeded

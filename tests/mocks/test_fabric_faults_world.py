@@ -86,7 +86,7 @@ async def test_a_device_that_cannot_be_where_it_is_told_to_does_not_end_the_fabr
 # --- a restart ---
 
 
-async def test_a_restart_can_forget_operations_and_keeps_what_hardware_keeps(tmp_path):
+async def test_a_restart_can_forget_operations_and_keeps_connections(tmp_path):
     async with fabric_with(
         {"effect": "stick", "method": "attach", "device": "d2"}, state=tmp_path / "s"
     ) as fabric:

@@ -28,7 +28,7 @@ def test_a_latency_stays_within_its_bounds(distribution, seed):
 
 
 @given(seed=st.integers(), order=st.permutations(["a", "a", "b", "b", "c"]))
-def test_what_one_device_gets_does_not_depend_on_the_others(seed, order):
+def test_the_latency_of_a_device_is_independent_of_others(seed, order):
     distribution = latencies.Uniform(max=1.0)
     alone = {}
     for device in "abc":

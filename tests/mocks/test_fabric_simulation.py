@@ -297,7 +297,7 @@ async def test_a_state_for_hosts_and_devices_that_are_gone_does_no_harm(tmp_path
         assert (await fabric.attach(attach("d1"))).succeeded
 
 
-async def test_a_state_that_cannot_be_read_says_what_to_do(tmp_path):
+async def test_an_unreadable_state_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "s").write_text("{")
     with pytest.RaisesGroup(pytest.RaisesExc(errors.InvalidConfiguration, match="remove it to start afresh")):
         async with fabric_with(state=tmp_path / "s"):

@@ -74,7 +74,7 @@ async def test_the_id_of_a_deleted_slice_never_comes_again():
         assert (await fabric.devices()).device("m1").carving.free_bytes == 4096
 
 
-async def test_what_can_never_succeed_is_refused():
+async def test_impossible_memory_chunks_are_refused():
     async with SimulatedFabric.running(make_configuration()) as fabric:
         for wrong in ({"memory_bytes": 0}, {"request_id": ""}, {"memory_bytes": 1000}, {"mark": "x" * 200}):
             with pytest.raises(errors.InvalidArgument):

@@ -22,7 +22,7 @@ async def serving(handler):
 
 
 @virtualtime.in_virtual_time
-async def test_what_was_written_before_the_end_is_read():
+async def test_bytes_written_before_the_end_are_read():
     async def answer(reader, writer):
         writer.write(BODY)
         writer.close()
@@ -120,7 +120,7 @@ async def test_an_http_server_and_its_client_talk_without_sockets():
 
 
 @virtualtime.in_virtual_time
-async def test_the_clock_waits_for_what_is_asked_of_a_thread():
+async def test_the_clock_waits_for_work_in_a_thread():
     def work():
         return sum(range(1_000_000))
 
@@ -129,7 +129,7 @@ async def test_the_clock_waits_for_what_is_asked_of_a_thread():
 
 
 @virtualtime.in_virtual_time
-async def test_what_fails_in_a_thread_is_raised():
+async def test_an_error_in_a_thread_is_raised():
     def work():
         raise LookupError("not here")
 

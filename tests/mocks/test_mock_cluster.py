@@ -127,7 +127,7 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file_and_sigter
         (("--fabric=hosts.json",), "leave hosts out"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(folder, monkeypatch, capsys, arguments, words):
+def test_contradictory_options_are_one_sentence(folder, monkeypatch, capsys, arguments, words):
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     (folder / "hosts.json").write_text(json.dumps({"hosts": [{"id": "h1"}]}))
     monkeypatch.chdir(folder)

@@ -398,7 +398,7 @@ def test_a_taint_in_a_slice_of_its_own_keeps_the_device_back() -> None:
     assert names(answer) == ["b"]
 
 
-def test_before_1_36_an_incomplete_pool_serves_what_is_not_for_all_devices() -> None:
+def test_before_1_36_an_incomplete_pool_serves_requests_for_single_devices() -> None:
     part = [slice_("s1", device("a"), count=2)]
     assert names(allocate(part, request(), from_incomplete=True)) == ["a"]
     with pytest.raises(search.AllocationError, match="currently being updated"):

@@ -57,7 +57,7 @@ VALUES = {"default": "2Gi", "validValues": ["2Gi", "4Gi"]}
         pytest.param({"validValues": ["1Gi"]}, None, None, id="whole-is-no-valid-value"),
     ],
 )
-def test_a_request_takes_what_the_policy_makes_of_it(policy, wanted, taken):
+def test_a_request_consumes_capacity_by_its_policy(policy, wanted, taken):
     box = {"value": "16Gi"} | ({"requestPolicy": policy} if policy else {})
     device = objects.Device(name="a", capacity={"memory": box})
     requests = {} if wanted is None else {"memory": wanted}
@@ -214,7 +214,7 @@ def claim(*results):
     )
 
 
-def test_usage_is_read_from_what_claims_have():
+def test_usage_is_read_from_allocated_claims():
     stored = claim(
         {"device": "a"},
         {"device": "b", "adminAccess": True},

@@ -19,7 +19,7 @@ PUTS = st.lists(st.tuples(st.sampled_from("xyz"), st.lists(USES, max_size=3).map
 
 
 @given(PUTS)
-def test_a_tally_is_the_sum_of_what_each_owner_has_last(puts):
+def test_a_tally_is_the_sum_of_each_owners_last_uses(puts):
     tally, by_owner = usage.Tally(), {}
     for owner, uses in puts:
         tally.put(owner, uses)

@@ -29,7 +29,7 @@ NODE = matching.Node(name="node-a", labels={"chassis": "1"})
         ("device.allowMultipleAllocations", False),
     ],
 )
-def test_selectors_understand_what_kubernetes_adds_to_cel(expression: str, expected: bool) -> None:
+def test_selectors_understand_the_cel_extensions_of_kubernetes(expression: str, expected: bool) -> None:
     attributes: dict[str, Json] = {
         "model": {"string": "H100"},
         "slots": {"int": 4},
@@ -62,7 +62,7 @@ def test_quantities_become_numbers(text: str, number: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1Zi", "1..2"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         selectors.quantity(text)
 

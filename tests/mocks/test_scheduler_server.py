@@ -165,7 +165,7 @@ async def test_without_the_gate_the_unattached_device_is_bound_at_once(tmp_path)
     assert "allocationTimestamp" not in allocation
 
 
-async def test_a_waiting_pod_is_nominated_and_an_event_says_what_it_waits_for(world):
+async def test_a_waiting_pod_is_nominated_and_an_event_names_its_devices(world):
     await world.nodes("worker-0")
     await world.slice("worker-0", WITH)
     async with world.scheduling():

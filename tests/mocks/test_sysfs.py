@@ -72,7 +72,7 @@ def test_a_file_the_kernel_refused_to_read_is_not_readable(tmp_path):
 @pytest.mark.parametrize(
     "content", ["nonsense", "[]", '{"/etc/passwd": {"text": ""}}', '{"/sys/../x": {"text": ""}}']
 )
-def test_what_is_no_recording_is_refused(content, tmp_path):
+def test_an_invalid_recording_is_refused(content, tmp_path):
     snapshot = tmp_path / "snapshot.json"
     snapshot.write_text(content)
     with pytest.raises(ImpossibleWorld, match="no recording of /sys"):
@@ -111,7 +111,7 @@ def test_a_mocked_nvme_device_has_the_names_modes_and_links_of_the_recorded_one(
 @pytest.mark.parametrize(
     "name", ["class", "vendor", "device", "subsystem_vendor", "numa_node", "uevent", "driver"]
 )
-def test_a_mocked_nvme_device_says_what_the_recorded_one_says(name, tmp_path):
+def test_a_mocked_nvme_device_matches_the_recorded_one(name, tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     tree.attach(1, NVME)
     real = read_recording("sysfs-1-nvme")[f"{NVME_PATH}/{name}"]

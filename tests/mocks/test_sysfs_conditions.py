@@ -358,7 +358,7 @@ def contents(tree):
         (lambda tree: tree.create_region([4]), "no slot 4"),
     ],
 )
-def test_what_hardware_cannot_do_is_refused_and_changes_nothing(tree, act, complaint):
+def test_impossible_hardware_changes_are_refused_and_change_nothing(tree, act, complaint):
     tree.attach(1, GPU)
     tree.attach(3, CXL, arrival=Arrival.UNPOWERED)
     before = contents(tree), tree.list_attached_cards()

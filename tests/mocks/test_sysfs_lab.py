@@ -154,7 +154,7 @@ async def test_persistent_memory_comes_and_goes_with_the_kernels_events(host):
     await host.shows(CARD_GONE_TOLD)
 
 
-async def test_a_persistent_region_of_an_old_kernel_does_not_say_what_it_is(host):
+async def test_a_persistent_region_of_an_old_kernel_has_no_mode(host):
     await host.memory()
     await host.make_region()
     region = host.tree.root / CXL / "region0"

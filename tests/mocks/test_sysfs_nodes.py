@@ -161,7 +161,7 @@ async def test_the_command_writes_a_recorded_tree(tmp_path, capsys):
         (["empty-node", "--uevents", "/" + "long/" * 30], ImpossibleWorld, "too long for a UNIX socket"),
     ],
 )
-async def test_what_a_user_gets_wrong_is_told_in_a_sentence(tmp_path, words, kind, sentence):
+async def test_user_errors_are_reported_with_a_sentence(tmp_path, words, kind, sentence):
     with pytest.raises(kind, match=sentence):
         await command.serve(arguments(*words, "--root", tmp_path / "sys"))
 
@@ -172,7 +172,7 @@ async def test_a_root_that_cannot_be_written_is_told_in_a_sentence(tmp_path):
         await command.serve(arguments("empty-node", "--root", tmp_path / "file" / "sys"))
 
 
-def test_the_program_has_the_command_and_discover_reads_what_it_wrote(tmp_path, capsys):
+def test_discover_reads_a_tree_written_by_the_command(tmp_path, capsys):
     root = str(tmp_path / "sys")
     assert main.main(["mock", "sysfs", "gpu-node", "--root", root]) == 0
     capsys.readouterr()

@@ -83,7 +83,7 @@ async def test_a_slot_that_is_switched_off_loses_its_functions_and_keeps_its_car
     assert host.read("bus/pci/slots/1/power") == "1"
 
 
-async def test_what_is_no_number_switches_a_slot_off(host):
+async def test_text_without_a_number_switches_a_slot_off(host):
     """As Linux 6.1 does it, in the lab."""
     await host.attach(1, NVME)
     host.write("bus/pci/slots/1/power", "3")

@@ -79,7 +79,7 @@ def test_a_design_is_taken_from_this_process(tree):
         ({"port": 1}, errno.EINVAL),
     ],
 )
-def test_what_the_kernel_would_refuse_is_refused(tree, wrong, number):
+def test_reconfigurations_invalid_for_the_kernel_are_refused(tree, wrong, number):
     answers = reconfiguration.PortReconfiguration()
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
         ask(tree, answers, **wrong)

@@ -115,7 +115,7 @@ def test_a_gpu_of_nvidia_has_files_in_proc_and_dev(tree):
     assert not (tree.root.parent / "dev/nvidia3").exists()
 
 
-def test_representors_and_what_stands_on_a_card_are_not_its_own(tree):
+def test_representors_and_upper_interfaces_are_not_the_cards_own(tree):
     tree.attach(1, SWITCHDEV)
     for name in ("bond0", "eth0.100"):
         tree.stack_interface(1, name)

@@ -64,7 +64,7 @@ def test_the_release_can_be_chosen_for_the_whole_run(run):
     run(code, "-o", "drawbar_profile=1.37").assert_outcomes(passed=1)
 
 
-def test_what_was_written_can_be_looked_at_and_an_account_has_no_rights(run):
+def test_writes_can_be_inspected_and_an_account_has_no_rights(run):
     outcome = run(
         """
         import kubernetes
@@ -114,7 +114,7 @@ def test_a_cluster_is_as_the_marker_says_and_gone_afterwards(run, pytester):
     assert not pytester.path.joinpath(where).exists()
 
 
-def test_a_fabric_serves_what_it_was_told(run):
+def test_a_fabric_serves_its_configuration(run):
     outcome = run(
         """
         import asyncio

@@ -20,12 +20,12 @@ def program(folder, name, version):
         ("etcd Version: 3.5.16\nGit SHA: 1\nGo Version: go1.24.0", (3, 5, 16)),
     ],
 )
-def test_the_release_is_read_from_what_a_program_prints(printed, release):
+def test_the_release_is_read_from_a_programs_output(printed, release):
     parsed = binaries.Release.parse(printed)
     assert (parsed.major, parsed.minor, parsed.patch) == release
 
 
-def test_what_prints_no_version_is_no_binary_of_a_release():
+def test_a_program_without_a_version_is_refused():
     with pytest.raises(errors.Unavailable, match="no version"):
         binaries.Release.parse("hello")
 
@@ -44,7 +44,7 @@ def test_what_prints_no_version_is_no_binary_of_a_release():
         ),
     ],
 )
-def test_one_line_names_what_is_missing(present, line):
+def test_one_line_names_the_missing_binaries(present, line):
     assert binaries.describe_missing(present) == line
 
 

@@ -114,7 +114,7 @@ def test_goes_on_once_the_first_was_shown():
 """
 
 
-def test_what_pytest_says_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
+def test_the_output_of_pytest_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
     seen = tmp_path / "seen"
     file = tmp_path / "test_two.py"
     file.write_text(WAITS_FOR_ITS_READER.format(seen=str(seen)))
@@ -201,7 +201,7 @@ def test_an_invalid_helm_engine_is_named(tmp_path, monkeypatch):
     assert f"DRAWBAR_HELM={tmp_path} is no program" in outcome.text
 
 
-async def test_waiting_ends_when_no_problem_is_left_and_what_cannot_be_read_is_one():
+async def test_waiting_ends_without_problems_and_an_unreadable_state_is_one():
     answers = [["one"], errors.RealClusterError("no answer"), []]
 
     async def problems():
@@ -214,7 +214,7 @@ async def test_waiting_ends_when_no_problem_is_left_and_what_cannot_be_read_is_o
     assert answers == []
 
 
-async def test_what_is_still_wrong_at_the_deadline_is_named():
+async def test_problems_left_at_the_deadline_are_named():
     async def problems():
         return ["pod a is Pending", "pod b is Pending"]
 

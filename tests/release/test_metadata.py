@@ -25,7 +25,7 @@ def chart():
     return yaml.safe_load((CHART / "Chart.yaml").read_text())
 
 
-def test_the_wheel_names_its_authors_its_addresses_and_what_it_runs_on(core):
+def test_the_wheel_names_authors_addresses_and_platform(core):
     assert core.authors
     assert core.maintainers
     assert core.urls.keys() >= {"Homepage", "Documentation", "Source", "Changelog"}

@@ -106,7 +106,7 @@ def test_a_program_that_is_not_whole_is_refused(unpacked, tmp_path, remove, add,
         program.try_out(broken)
 
 
-def test_a_program_that_does_not_start_is_refused_with_what_it_printed(tmp_path):
+def test_a_program_that_does_not_start_is_refused_with_its_output(tmp_path):
     broken = tmp_path / program.NAME
     broken.write_text("#!/bin/sh\necho no interpreter >&2\nexit 3\n")
     broken.chmod(0o755)
@@ -118,7 +118,7 @@ def test_a_program_that_does_not_start_is_refused_with_what_it_printed(tmp_path)
     ("silent", "words"),
     [("--help", "--help printed"), ("--version", "--version printed"), ("status", "status --help printed")],
 )
-def test_a_program_that_does_not_print_what_it_should_is_refused(tmp_path, silent, words):
+def test_a_program_with_wrong_output_is_refused(tmp_path, silent, words):
     broken = tmp_path / program.NAME
     printed = "drawbar 0.1.0: usage: drawbar status"
     broken.write_text(f'#!/bin/sh\ncase "$1" in -c) ;; {silent}) ;; *) echo "{printed}";; esac\n')

@@ -129,7 +129,7 @@ async def test_kubectl_lives_with_a_custom_resource(tmp_path: Path, definition: 
 
 
 @pytest.mark.tool("kubectl")
-async def test_kubectl_asks_who_it_is_and_what_it_may_do(tmp_path: Path) -> None:
+async def test_kubectl_queries_its_identity_and_rights(tmp_path: Path) -> None:
     async with apiserver.serving(tls=True) as server:
         node = server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:node", node="node-a")
         code, out = await kubectl(node, "auth", "can-i", "create", "pods")

@@ -62,7 +62,7 @@ def test_a_closed_schema_refuses_unknown_fields() -> None:
         apply.check_declared({"spec": {"y": 1}}, closed)
 
 
-def test_an_update_takes_over_what_it_changes_and_drops_what_it_removes() -> None:
+def test_an_update_owns_changed_fields_and_drops_removed_ones() -> None:
     live, owners = run({}, {"spec": {"x": 1, "y": 1, "z": 1}})
     editor = ownership.Manager(name="editor", operation="Update")
     new = {"spec": {"x": 2, "z": 1}}
@@ -91,7 +91,7 @@ def test_field_sets_survive_their_wire_form() -> None:
     ],
     ids=["add", "append", "remove", "escaped", "move", "copy"],
 )
-def test_json_patches_do_what_their_operations_say(document: Any, operations: Any, expected: Any) -> None:
+def test_json_patches_carry_out_their_operations(document: Any, operations: Any, expected: Any) -> None:
     assert patches.json_patch(document, operations) == expected
 
 

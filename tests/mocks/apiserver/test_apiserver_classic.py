@@ -145,7 +145,7 @@ async def test_without_dynamic_allocation_a_pod_loses_its_claims(start: Any, pro
     assert (await on.merge(f"{pods}/p/status", status)).body["status"]["resourceClaimStatuses"]
 
 
-async def test_131_drops_what_is_for_controllers_while_their_gate_is_off(start: Any) -> None:
+async def test_131_drops_controller_fields_while_their_gate_is_off(start: Any) -> None:
     api = await start(profile="1.31-classic", gates={profiles.CONTROL_PLANE_CONTROLLER: False})
     claims, spec = collection("1.31-classic", "resourceclaims"), claim_spec("1.31-classic")
     made = await api.post(claims, {"metadata": {"name": "c"}, "spec": spec})

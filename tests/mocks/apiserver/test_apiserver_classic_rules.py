@@ -107,7 +107,7 @@ def test_a_drivers_name_goes_with_an_allocation() -> None:
 
 
 @pytest.mark.parametrize("shareable", [True, False, None])
-def test_only_what_is_shareable_has_two_consumers(shareable: bool | None) -> None:
+def test_only_a_shareable_claim_has_two_consumers(shareable: bool | None) -> None:
     reserved = [POD, {**POD, "uid": "v"}]
     status = {"driverName": "a.dev", "allocation": {"shareable": shareable}, "reservedFor": reserved}
     complaints = [] if shareable else [("status.reservedFor", FORBIDDEN)]

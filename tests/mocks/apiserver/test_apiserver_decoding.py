@@ -187,13 +187,13 @@ def test_quantities_have_one_canonical_form(text: Any, stored: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1GiB", "--1", "1e999", "1" * 65])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="quantities must match"):
         quantities.canonical(text)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "2026-01-01 00:00:00Z"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="parsing time"):
         timestamps.seconds(text)
 

@@ -11,7 +11,7 @@ CLAIMS = f"{BASE}/namespaces/default/resourceclaims"
 RULES = f"{BASE}/devicetaintrules"
 
 
-async def test_gates_drop_what_they_guard_unless_it_is_in_use(start: Any, make_slice: Any) -> None:
+async def test_gates_drop_their_fields_unless_in_use(start: Any, make_slice: Any) -> None:
     api = await start(profile="1.34")
     body = make_slice(devices=[make_shared_device() | {"taints": [TAINT], "attributes": {"m": {"int": 1}}}])
     made = await api.post(SLICES, body)

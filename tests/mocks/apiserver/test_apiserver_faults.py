@@ -280,7 +280,7 @@ async def test_a_partition_silences_open_watches_without_closing_them(
         assert names(await events(cut, 1)) == ["one"]
 
 
-async def test_a_bookmark_never_overtakes_what_a_partition_held_back(
+async def test_a_bookmark_never_overtakes_events_delayed_by_a_partition(
     start: Any, make_config_map: Any
 ) -> None:
     api = await start(bookmark_seconds=0.02)
@@ -303,7 +303,7 @@ async def test_a_bookmark_never_overtakes_what_a_partition_held_back(
             assert names([event]) == [name]
 
 
-async def test_a_stopping_server_drops_what_hangs_in_a_partition(make_config_map: Any) -> None:
+async def test_a_stopping_server_drops_requests_in_a_partition(make_config_map: Any) -> None:
     from drawbar.mocks import apiserver
 
     async with asyncio.timeout(120), aiohttp.ClientSession() as session:

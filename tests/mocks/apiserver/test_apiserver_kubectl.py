@@ -193,7 +193,7 @@ async def test_server_side_apply_tells_of_conflicts(kubectl: Kubectl) -> None:
     assert "serverside-applied" in await kubectl(*words, body=config_map(a="2"))
 
 
-async def test_what_the_schema_does_not_know_is_refused_before_it_is_stored(kubectl: Kubectl) -> None:
+async def test_unknown_fields_are_refused_before_they_are_stored(kubectl: Kubectl) -> None:
     wrong = resource_slice()
     wrong["spec"]["devicez"] = []
     code, out = await kubectl.run("apply", "-f", "-", body=wrong)
@@ -257,7 +257,7 @@ async def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl, cascade: 
     assert "NotFound" in (await kubectl.run("get", "configmap", "one"))[1]
 
 
-async def test_a_definition_and_a_namespace_go_with_what_they_hold(kubectl: Kubectl) -> None:
+async def test_a_definition_and_a_namespace_are_deleted_with_their_objects(kubectl: Kubectl) -> None:
     await kubectl("apply", "--server-side", "-f", "-", body=attachment())
     await kubectl("create", "namespace", "x")
     await kubectl("create", "configmap", "one", "-n", "x")

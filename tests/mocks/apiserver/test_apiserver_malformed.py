@@ -273,7 +273,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_changes_nothing(ap
         pytest.param(b"GET http:// HTTP/1.1\r\nHost: a\r\n\r\n", 400, id="half a URL"),
     ],
 )
-async def test_what_is_no_http_is_refused_without_a_traceback(
+async def test_invalid_http_is_refused_without_a_traceback(
     api: Any, caplog: Any, raw: bytes, code: int
 ) -> None:
     answer = await exchange(api.server, raw)

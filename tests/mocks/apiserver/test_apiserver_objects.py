@@ -40,7 +40,7 @@ async def test_indexes_follow_changes(api: Any, make_config_map: Any) -> None:
     assert await names() == []
 
 
-async def test_deletecollection_deletes_what_is_selected(api: Any, make_slice: Any) -> None:
+async def test_deletecollection_deletes_the_selected_objects(api: Any, make_slice: Any) -> None:
     path = "/apis/resource.k8s.io/v1/resourceslices"
     for name, node in (("a", "n1"), ("b", "n2")):
         body = make_slice(nodeName=node, allNodes=None)

@@ -60,7 +60,7 @@ async def test_a_selector_leaves_parameters_out(tmp_path):
 
 
 @pytest.mark.parametrize(("not_found", "allowed"), [("Allow", True), ("Deny", False)])
-async def test_the_binding_says_what_holds_without_parameters(tmp_path, not_found, allowed):
+async def test_the_binding_decides_about_missing_parameters(tmp_path, not_found, allowed):
     async with serve_limited(tmp_path, not_found=not_found) as api:
         with contextlib.nullcontext() if allowed else pytest.raises(errors.Invalid, match="no params found"):
             await create(api, kinds.CONFIG_MAP, "one")

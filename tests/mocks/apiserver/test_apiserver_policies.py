@@ -91,7 +91,7 @@ async def test_a_node_writes_its_own_slices_only(api: Any, node: Any, make_slice
     assert (await node.delete(f"{SLICES}/s1")).code == 200
 
 
-async def test_deletions_are_judged_by_what_is_deleted(api: Any, node: Any, make_slice: Any) -> None:
+async def test_deletions_are_judged_by_the_deleted_object(api: Any, node: Any, make_slice: Any) -> None:
     await api.post(SLICES, of_node(make_slice, "node-b"))
     await enforce(api, policy())
     assert (await node.delete(f"{SLICES}/s1")).code == 422
@@ -213,7 +213,7 @@ async def test_a_policy_that_cannot_work_is_refused(api: Any, spec: Any, field: 
     assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
 
 
-async def test_a_binding_says_what_to_do(api: Any) -> None:
+async def test_a_binding_cannot_both_deny_and_warn(api: Any) -> None:
     body = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny", "Warn"]}}
     refused = await api.post(f"{GROUP}/validatingadmissionpolicybindings", body)
     assert "must not contain both Deny and Warn" in refused.body["message"]

@@ -293,7 +293,7 @@ async def test_a_killed_server_has_every_acknowledged_write_when_it_comes_back(t
     assert set(items) - set(acknowledged) <= unanswered
 
 
-async def test_what_has_been_alive_for_a_while_is_out_of_the_collectors_sight() -> None:
+async def test_long_lived_objects_are_hidden_from_the_collector() -> None:
     keeper = asyncio.Event()
     try:
         async with asyncio.timeout(120), asyncio.TaskGroup() as group:

@@ -66,7 +66,7 @@ def test_an_undeclared_field_cannot_be_selected() -> None:
         (r".metadata.labels.drawbar\.dev/node", ["a"]),
     ],
 )
-def test_jsonpath_reaches_what_printer_columns_need(path: Any, expected: Any) -> None:
+def test_jsonpath_reaches_the_values_of_printer_columns(path: Any, expected: Any) -> None:
     item = {
         "metadata": {"labels": {"drawbar.dev/node": "a"}},
         "spec": {"nodeName": "n1"},

@@ -51,7 +51,7 @@ async def test_an_answer_that_came_in_between_survives_the_next_selection(idle, 
     assert context["status"]["resourceClaims"] == [{"name": "c1", "unsuitableNodes": ["a"]}]
 
 
-async def test_a_reservation_is_added_to_what_others_reserved_meanwhile(idle, stale):
+async def test_a_reservation_is_added_to_concurrent_ones(idle, stale):
     await idle.nodes("a")
     await idle.claim("c1")
     await idle.allocate("c1", "a")

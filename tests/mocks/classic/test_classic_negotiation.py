@@ -203,7 +203,7 @@ async def test_an_answer_that_comes_while_the_scheduler_still_writes_is_not_lost
 
 
 @NEWER
-async def test_what_a_driver_reserves_while_the_scheduler_still_writes_stays_reserved(late):
+async def test_a_drivers_reservation_survives_a_late_scheduler(late):
     await late.nodes("a")
     await late.claim("c1")
     pod = await late.pod("p1", "c1")

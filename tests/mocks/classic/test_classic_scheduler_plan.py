@@ -123,7 +123,7 @@ def test_an_allocated_claim_beside_a_pending_one_counts_as_no_pending_one():
     assert decision == plan.Publish(changes={"selectedNode": "b"})
 
 
-def test_what_the_drivers_know_already_is_not_published_again():
+def test_nodes_known_to_the_drivers_are_not_published_again():
     context = _context("a", ["a", "b"], c1=["b"])
     assert _decide(_claim(dialects.V1ALPHA3), context=context) == plan.Wait()
 

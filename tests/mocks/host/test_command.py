@@ -32,7 +32,7 @@ async def test_a_host_is_of_a_node(tmp_path):
         await command.serve(parse_arguments(command, "--root", str(tmp_path / "sys")))
 
 
-async def test_what_is_not_there_cannot_be_pulled_out(tmp_path):
+async def test_a_card_of_a_missing_tree_cannot_be_pulled(tmp_path):
     arguments = parse_arguments(command, "--root", str(tmp_path / "sys"), "--pull", "1")
     with pytest.raises(errors.MockError, match="no mocked sysfs tree"):
         await command.serve(arguments)
@@ -68,6 +68,6 @@ def test_amounts_of_devices_are_read_from_a_text():
 
 
 @pytest.mark.parametrize("text", ["", "gpu", "gpu=", "gpu=-1", "gpu=65", "what=1", "gpu=1,"])
-def test_what_is_no_amount_is_refused_with_the_classes(text):
+def test_an_invalid_amount_is_refused_with_the_classes(text):
     with pytest.raises(ValueError, match="write CLASS=N, with a class of gpu"):
         pool.parse_amounts(text)

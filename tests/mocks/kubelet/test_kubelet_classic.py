@@ -151,7 +151,7 @@ async def create_pod_with_claims(world, name, *claims, used):
         await world.patch(CLAIM, claim, {"status": status}, "status")
 
 
-async def test_handles_are_passed_for_what_a_container_uses_also_after_a_restart(classic_world):
+async def test_handles_of_used_claims_are_passed_even_after_a_restart(classic_world):
     world = classic_world
     async with plugged(world.directory) as plugin, world.kubelets(release="1.27") as kubelets:
         assert (await plugin.registered.get()).plugin_registered

@@ -60,12 +60,12 @@ def test_a_device_that_is_missing_from_the_next_list_stays_until_its_time_is_ove
         pytest.param(report("a", "Healthy", 5), {("p", "a")}, id="timeout"),
     ],
 )
-def test_only_what_changed_is_news(healths, second, news):
+def test_only_changes_are_news(healths, second, news):
     assert healths.take("d", [report("a", "Healthy")]) == {("p", "a")}
     assert healths.take("d", [second]) == news
 
 
-def test_what_is_known_outlives_a_killed_kubelet_and_a_broken_file_is_ignored(tmp_path, healths, clock):
+def test_known_health_survives_a_restart_and_a_broken_file_is_ignored(tmp_path, healths, clock):
     healths.take("d", [report("a", "Unhealthy")])
     again = health.Healths(tmp_path, default_timeout_seconds=30, clock=clock)
     assert again.look("d", "p", "a") == ("Unhealthy", "")
@@ -112,7 +112,7 @@ def shows(status, message=None):
         pytest.param("1.37", (DRA, V1, ALPHA), "v1", id="1.37"),
     ],
 )
-async def test_the_pod_shows_what_the_plugin_says(world, release, versions_, package):
+async def test_the_pod_shows_the_plugins_health_report(world, release, versions_, package):
     spoken = world.health()
     async with world.kubelet(release=release), world.plugin(versions=versions_, health=spoken) as plugin:
         await plugin.wait_for_registration()

@@ -215,7 +215,7 @@ async def test_a_cdi_id_that_no_spec_defines_is_an_event_and_prepare_is_not_call
     assert plugin.prepares == [["c1"]]
 
 
-async def test_what_is_wrong_with_a_cdi_file_stands_in_the_event(world):
+async def test_an_error_of_a_cdi_file_is_in_the_event(world):
     world.write_cdi({"cdiVersion": "0.5.0", "kind": "drawbar.dev/claim", "devices": [{"name": "slot-1"}]})
     async with world.kubelet(), world.plugin() as plugin:
         await plugin.wait_for_registration()

@@ -148,7 +148,7 @@ def test_a_connection_is_of_one_host_and_the_chunks_of_one_target(body, expected
     assert tree.list_members(paths.CONNECTIONS) == ()
 
 
-def test_a_connection_keeps_what_a_client_writes_and_nobody_else_gets_its_memory():
+def test_a_connection_keeps_client_properties_and_reserves_its_memory():
     service, tree = serve(method="connections")
     made = service.change("POST", paths.CONNECTIONS, pair(Name="mine", Description="text", Oem={"a": 1}))
     assert (tree[made]["Name"], tree[made]["Description"]) == ("mine", "text")
