@@ -86,7 +86,7 @@ def test_the_sentence_for_people_has_no_word_of_the_error(contained):
     ],
     ids=repr,
 )
-def test_what_ends_a_process_ends_it(contained, error):
+def test_exceptions_that_end_a_process_pass(contained, error):
     with pytest.raises(type(error)), contained.attempt("devices"):
         raise error
 
@@ -129,7 +129,7 @@ def test_one_place_is_logged_once_in_a_while_with_the_number_in_between(containe
     assert records()[-1].repeated == 99
 
 
-def test_what_is_remembered_is_bounded(contained, caplog):
+def test_the_number_of_remembered_subjects_is_bounded(contained, caplog):
     caplog.set_level(logging.CRITICAL)
     for number in range(containment.SUBJECTS_MAX + 10):
         with contained.attempt("devices", number):
@@ -319,7 +319,7 @@ def test_nothing_is_called_after_the_end():
     in_virtual_time(steps)
 
 
-async def test_what_a_timer_raises_is_counted_and_logged(contained, caplog):
+async def test_an_exception_in_a_timer_is_counted_and_logged(contained, caplog):
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
     with contained.callbacks():

@@ -49,7 +49,7 @@ def value_of(decoded):
     return "cut" if held is None else held["a"]
 
 
-def test_every_case_says_what_becomes_of_it():
+def test_every_case_states_its_outcome():
     assert len(CASES) > 50
     for expected in EXPECTED.values():
         assert expected["apiServer"] in ("keeps", "refuses", "breaks off")
@@ -60,7 +60,7 @@ def test_every_case_says_what_becomes_of_it():
 
 @every_case
 @pytest.mark.parametrize("into", [claims.ResourceClaim, demands.Claim])
-def test_what_go_reads_is_read_the_same(name, into):
+def test_values_are_read_as_go_reads_them(name, into):
     expected = EXPECTED[name]
     for text in (CASES[name], expected.get("served", "").encode()):
         if not text:

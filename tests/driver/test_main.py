@@ -52,7 +52,7 @@ def test_a_wrong_flag_is_answered_with_the_usage_of_its_verb(capsys):
     assert "usage: drawbar status" in reported
 
 
-def test_what_a_user_can_mend_is_one_sentence_and_a_status(capsys, tmp_path):
+def test_a_user_error_is_one_sentence_and_a_status(capsys, tmp_path):
     assert main.main(["discover", "--sysfs", str(tmp_path / "none")]) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")

@@ -76,7 +76,7 @@ async def test_a_run_beyond_its_bounds_is_one_sentence(script, text, bounds, wor
     assert "\n" not in str(failed.value)
 
 
-async def test_what_cannot_be_run_is_one_sentence(script, tmp_path):
+async def test_an_unusable_program_is_one_sentence(script, tmp_path):
     (tmp_path / "text").write_text("x")
     for path in (tmp_path / "no", tmp_path / "text", tmp_path):
         with pytest.raises(programs.Failed, match="is it an executable file"):

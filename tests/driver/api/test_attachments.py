@@ -3,7 +3,7 @@
 from drawbar.driver.api import attachments, meta
 
 
-def test_the_device_that_a_fabric_chose_is_what_the_node_waits_for():
+def test_the_node_waits_for_the_device_chosen_by_the_fabric():
     spec = attachments.AttachmentSpec(
         fabric="f",
         device_id="m1-1",

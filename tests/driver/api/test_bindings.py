@@ -133,7 +133,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("case", SILENT)
-def test_what_would_change_nothing_is_not_written(case):
+def test_unchanged_statements_are_not_written(case):
     claim, statements = SILENT[case]
     assert build_apply_body(claim, statements) is None
 

@@ -7,7 +7,7 @@ from drawbar.driver.api import leftout
 GPU = leftout.LeftOut(device="gpu-1", why="driver", reason="driver gpu.nvidia.com offers it")
 
 
-def test_what_is_written_is_read_and_nothing_is_written_for_nothing():
+def test_an_encoded_list_is_decoded_and_an_empty_one_is_empty():
     assert leftout.decode(leftout.encode([GPU])) == (GPU,)
     assert leftout.encode([]) == ""
 

@@ -67,7 +67,7 @@ def test_a_class_may_say_everything():
     assert reported.attach_timeout_seconds == 60
 
 
-def test_what_was_recorded_is_read_again_with_what_a_newer_version_wrote_besides():
+def test_recorded_parameters_are_read_despite_unknown_fields():
     reported = decode_parameters(**EVERYTHING)
     written = parameters.document(reported)
     assert parameters.from_record(msgspec.json.decode(msgspec.json.encode(written))) == reported
@@ -165,7 +165,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("document", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_what_would_have_no_effect_is_refused_with_its_place_and_a_remedy(document, words):
+def test_parameters_without_effect_are_refused_with_field_and_remedy(document, words):
     (problem,) = problems(document)
     assert problem.startswith(words)
 
@@ -191,14 +191,14 @@ def test_the_value_of_a_variable_stands_in_no_message():
 
 
 @pytest.mark.parametrize("field", ["attachTimeoutSeconds", "claimVariables"])
-def test_a_claim_may_not_say_what_is_an_administrators_to_say(field):
+def test_a_claim_cannot_set_fields_reserved_for_administrators(field):
     (problem,) = problems(HEAD | {field: EVERYTHING[field]}, CLAIM)
     assert problem == (
         f"{field} is reserved for administrators: only the parameters of a DeviceClass may have it"
     )
 
 
-def test_the_claim_adds_to_what_its_class_says():
+def test_the_claim_adds_to_the_parameters_of_its_class():
     effective = resolve_configurations(
         ("FromClaim", (), {"deviceFiles": {"user": 7}, "network": {"interfacePrefix": "b"}}),
         ("FromClass", ("req",), {"deviceFiles": {"readOnly": True}, "attachTimeoutSeconds": 9}),
@@ -270,7 +270,7 @@ def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():
     )
 
 
-def test_what_has_no_source_counts_as_a_claims():
+def test_parameters_without_a_source_count_as_the_claims():
     assert "is reserved for administrators" in catch_refusal(("", (), {"attachTimeoutSeconds": 9}))
 
 
@@ -298,7 +298,7 @@ def test_of_two_entries_of_one_source_the_later_wins():
     assert (effective.device_files.user, effective.device_files.group) == (2, 1)
 
 
-def test_what_is_for_another_driver_is_none_of_ours():
+def test_parameters_of_another_driver_are_ignored():
     other = allocation(("FromClaim", (), {"anything": 1}), driver="gpu.example.com")
     assert configurations.by_device(other, "drawbar.dev") == {}
     assert not configurations.has_parameters(other, "drawbar.dev")

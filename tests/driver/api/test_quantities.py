@@ -22,7 +22,7 @@ def test_a_quantity_is_a_number(text, value):
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1GiB", "Gi"])
-def test_what_is_no_quantity_is_refused(text):
+def test_an_invalid_quantity_is_refused(text):
     with pytest.raises(ValueError, match="is not a quantity"):
         quantities.parse(text)
 

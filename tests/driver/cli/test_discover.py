@@ -154,7 +154,7 @@ def test_cards_are_shown_with_their_functions(tmp_path, capsys):
     assert line.split() == ["0000:41:00.0", "fpga", "1", "4", "-"]
 
 
-def test_what_a_driver_shows_of_a_device_is_printed(tmp_path, capsys):
+def test_the_drivers_view_of_a_device_is_printed(tmp_path, capsys):
     for name in ("cxl-node", "nvme-node"):
         run("--sysfs", str(build(name, tmp_path / name / "sys").root), "-o", "json")
     cxl, nvme = capsys.readouterr().out.split("}\n{")

@@ -34,7 +34,7 @@ def host(tmp_path):
     return SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "u")
 
 
-def test_the_command_prints_what_it_wrote_how_large_it_is_and_what_is_in_it(host, tmp_path, capsys):
+def test_the_command_prints_path_size_and_contents_of_a_recording(host, tmp_path, capsys):
     host.attach(1, NVME)
     assert run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0") == 0
     output = capsys.readouterr().out

@@ -287,7 +287,7 @@ def effective(settings):
 
 @limits(max_examples=40)
 @given(SETTINGS)
-def test_what_is_printed_is_a_file_with_the_same_settings(tmp_path_factory, settings):
+def test_the_printed_settings_are_a_valid_file(tmp_path_factory, settings):
     file = tmp_path_factory.mktemp("printed") / "c.yaml"
     file.write_text(loader.as_yaml(effective(settings)))
     assert load(f"--config={file}").settings == settings
@@ -295,13 +295,13 @@ def test_what_is_printed_is_a_file_with_the_same_settings(tmp_path_factory, sett
 
 @limits(max_examples=40)
 @given(SETTINGS)
-def test_what_is_printed_for_programs_has_every_key(settings):
+def test_the_json_of_the_settings_has_every_key(settings):
     printed = json.loads(loader.as_json(effective(settings)))
     assert list(printed) == [option.key for option in schema.options(Settings)]
     assert printed["health.limit"] == {"value": settings.health.limit, "source": "a test"}
 
 
-def test_help_has_what_a_setting_is_and_its_default(capsys):
+def test_help_has_the_meaning_and_default_of_a_setting(capsys):
     parser = argparse.ArgumentParser()
     loader.add_flags(parser, Settings)
     page = " ".join(parser.format_help().split())
@@ -312,7 +312,7 @@ def test_help_has_what_a_setting_is_and_its_default(capsys):
     assert "gpu,fpga" in page
 
 
-def test_a_topic_is_by_default_what_its_owner_says():
+def test_an_owner_can_override_the_defaults_of_a_topic():
     defaults = {option.key: option.default for option in schema.options(Settings)}
     assert defaults["health.link.holdDownSeconds"] == 20.0
     assert load(environ={"DRAWBAR_HEALTH_LINK_STRICT": "1"}).settings.health.link == Link(

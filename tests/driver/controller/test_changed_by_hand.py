@@ -44,7 +44,7 @@ ATTACHMENT_EDITS = {
 
 
 @pytest.mark.parametrize("change", ATTACHMENT_EDITS.values(), ids=ATTACHMENT_EDITS)
-async def test_what_is_changed_of_an_attachment_is_put_right(served_world, until, change):
+async def test_a_manual_change_of_an_attachment_is_reverted(served_world, until, change):
     async with served_world() as cluster:
         await cluster.allocate("disk-0")
         await cluster.wait_until_attached("disk-0")
@@ -81,7 +81,7 @@ FIXED = {
 
 
 @pytest.mark.parametrize("field", FIXED)
-async def test_what_an_attachment_is_of_cannot_be_changed(served_world, field):
+async def test_the_device_of_an_attachment_cannot_be_changed(served_world, field):
     async with served_world() as cluster:
         await cluster.allocate("disk-0")
         await cluster.wait_until_attached("disk-0")
@@ -183,7 +183,7 @@ SLICE_EDITS = {
 
 
 @pytest.mark.parametrize("change", SLICE_EDITS.values(), ids=SLICE_EDITS)
-async def test_what_is_changed_of_a_slice_is_put_right(served_world, until, change):
+async def test_a_manual_change_of_a_slice_is_reverted(served_world, until, change):
     async with served_world() as cluster:
         (before,) = await cluster.list(kinds.SLICE)
         name = before["metadata"]["name"]

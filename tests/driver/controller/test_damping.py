@@ -13,7 +13,7 @@ def look(damper, good, now, *work):
     return damper.look("it", good=good, now=now, work=frozenset(work))
 
 
-def test_what_keeps_flapping_is_held_back_twice_as_long_each_time_up_to_a_bound():
+def test_the_hold_down_time_doubles_at_each_flap_up_to_a_bound():
     damper, now = damping.Damper(), 0.0
     assert look(damper, True, now)
     for hold_down in HOLDS:
@@ -44,7 +44,7 @@ def test_a_cause_that_breaks_off_meanwhile_has_to_hold_for_the_whole_time_again_
 @pytest.mark.parametrize(
     ("calm", "hold_down"), [(0.0, 20.0), (59.0, 20.0), (60.0, 10.0), (120.0, 0.0), (86_400.0, 0.0)]
 )
-def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold_down):
+def test_calm_time_reduces_the_hold_down_time(calm, hold_down):
     damper, now = make_flapped_damper(4)
     look(damper, True, now)
     now += 10.0
@@ -55,7 +55,7 @@ def test_the_time_for_which_it_was_well_makes_up_for_what_it_was(calm, hold_down
     assert damper.find_held_back(now) == ({"it": hold_down} if hold_down else {})
 
 
-def test_what_has_made_up_for_everything_is_forgotten():
+def test_a_calm_cause_is_forgotten():
     damper, now = make_flapped_damper(2)
     assert look(damper, True, now)
     assert "it" in damper
@@ -77,7 +77,7 @@ def test_a_host_whose_last_port_this_cluster_fills_and_frees_is_never_held_back(
     assert results == [True, True, True, *[False] * 7]
 
 
-def test_what_is_gone_is_forgotten():
+def test_a_deleted_cause_is_forgotten():
     damper, now = make_flapped_damper(4)
     damper.retain(lambda key: key != "it")
     assert look(damper, True, now)

@@ -209,7 +209,7 @@ async def test_two_drivers_publish_attach_and_detach_each_their_own(two_drivers,
         assert await reporters() == reported
 
 
-async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, until):
+async def test_trouble_of_one_driver_does_not_affect_the_other(two_drivers, until):
     async with two_drivers() as two:
         cluster = two.cluster
         two.start(FIRST)

@@ -70,7 +70,7 @@ async def test_a_claim_for_a_device_that_is_gone_fails_with_the_reason(served_wo
         assert await cluster.attachments() == {}
 
 
-async def test_a_claim_on_a_node_that_the_fabric_does_not_reach_says_what_to_do(controller_world, until):
+async def test_a_claim_on_an_unreachable_node_fails_with_a_remedy(controller_world, until):
     async with controller_world() as cluster:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}}
         await cluster.api.create(kinds.NODE, body, into=dict)

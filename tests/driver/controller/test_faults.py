@@ -130,7 +130,7 @@ def test_a_device_rests_for_its_probation_from_its_last_failure():
     assert ledger.find_resting(MINUTE, NOW + MINUTE) == frozenset()
 
 
-def test_what_did_not_fail_for_a_day_is_forgotten():
+def test_failures_are_forgotten_after_a_day():
     late = NOW + faults.FORGET_AFTER + MINUTE
     ledger = ledger_of(("a", "h", claim("x")), ("b", "g", claim("x"), late))
     assert ledger.probations(MINUTE, late).keys() == {"b"}

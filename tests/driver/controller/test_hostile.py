@@ -140,7 +140,7 @@ async def annotate(cluster, name, annotations):
     await cluster.api.patch(kinds.CLAIM, name, body, content=merge, namespace="default", into=dict)
 
 
-def test_what_anybody_may_write_into_a_claims_metadata_is_not_kept():
+def test_unneeded_metadata_of_a_claim_is_not_kept():
     metadata = {
         "name": "c",
         "labels": {f"l{number}": "" for number in range(1000)},

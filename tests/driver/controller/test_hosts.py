@@ -88,7 +88,7 @@ def test_two_hosts_that_the_fabric_object_maps_to_one_node_are_both_refused():
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_host_is_known_by_what_identifies_its_machine(more, node):
+def test_a_host_is_mapped_by_each_identifier_of_its_machine(more, node):
     listed = host("h1", "blade 7", system_uuid="4c4c4544-0039-3510-8053-b4c04f4d3732", serial="SN 7")
     rules = spec(node_label="rack/host", node_annotation="rack/host")
     mapped = hosts.node_map(rules, [listed], [machine(node, **more), machine("other")])
@@ -127,7 +127,7 @@ def test_a_placeholder_is_no_identifier(placeholder):
 
 
 @pytest.mark.parametrize("mapped_before", [False, True], ids=["new", "held"])
-def test_what_several_machines_have_in_common_maps_none_of_them_and_is_reported_with_the_names(mapped_before):
+def test_an_identifier_of_several_machines_maps_none_and_is_reported(mapped_before):
     listed = [host("h1", "a", system_uuid="u"), host("h2", "b", system_uuid="u")]
     cluster = [machine("a", uuid="u"), machine("b", uuid="u")]
     held = {"h1": "a", "h2": "b"} if mapped_before else {}
@@ -149,7 +149,7 @@ def test_an_identifier_that_all_machines_share_is_one_problem_and_not_one_for_ea
     assert "and 492 more" in problem
 
 
-def test_what_no_machine_can_write_decides_before_what_it_can():
+def test_protected_identifiers_take_precedence_over_writable_ones():
     listed = host("h1", "by-name", system_uuid=UUIDS[0])
     by_fabric, by_label = machine("by-fabric"), machine("by-safe-label", labels={LABEL: "h1"})
     by_name, by_id = machine("by-name"), machine("h1")
@@ -334,7 +334,7 @@ def test_an_administrators_word_ends_the_dispute_and_cloned_machines_are_no_prob
     assert (mapped.host_of, mapped.problems) == ({"a": "h1", "b": "h2"}, ())
 
 
-def test_cloned_machines_are_distinguished_by_what_is_more_explicit():
+def test_cloned_machines_are_distinguished_by_a_label():
     clones = [machine("a", uuid="u", labels={"l": "h1"}), machine("b", uuid="u", labels={"l": "h2"})]
     listed = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
     mapped = hosts.node_map(spec(node_label="l"), listed, clones)
@@ -356,7 +356,7 @@ def test_cloned_machines_are_distinguished_by_what_is_more_explicit():
     ],
     ids=["system UUID", "label", "annotation", "serial", "system UUID and serial", "name and annotation"],
 )
-def test_what_two_nodes_claim_of_one_host_is_refused_by_whichever_way(twins):
+def test_two_nodes_for_one_host_are_refused_in_every_way(twins):
     rules = spec(node_label="l", node_annotation="n")
     mapped = hosts.node_map(rules, [host("h1", "x", system_uuid="u", serial="SN")], twins)
     assert mapped.host_of == {}

@@ -41,7 +41,7 @@ def item(name="work", *, fabric="fab", **spec):
         ({"devices": ("gpu-1",)}, None, False, (False, "NoFabric"), "kubectl get fabrics"),
     ],
 )
-def test_the_condition_tells_what_an_entry_has_come_to(spec, listed, has_fabric, expected, words):
+def test_the_condition_has_the_outcome_of_an_entry(spec, listed, has_fabric, expected, words):
     holds, reason, message = maintenance.judge(item(**spec).spec, listed, has_fabric=has_fabric)
     assert (holds, reason) == expected
     assert words in message
@@ -155,7 +155,7 @@ def scenes_condition(status):
         ({"fabric": "fab", "devices": [str(number) for number in range(1025)]}, "devices"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_by_the_definition(controller_world, spec, words):
+async def test_meaningless_entries_are_refused_by_the_definition(controller_world, spec, words):
     async with controller_world() as cluster:
         with pytest.raises(errors.Invalid, match=words):
             await cluster.create(kinds.MAINTENANCE, "work", spec=spec)

@@ -98,7 +98,7 @@ async def test_a_slice_that_was_changed_is_put_right_in_place(controller_world, 
         await until(cluster.slices, lambda value: value == [wanted])
 
 
-async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(served_world):
+async def test_entries_of_other_drivers_on_a_claim_stay(served_world):
     ready = {
         "type": "Ready",
         "status": "False",

@@ -71,7 +71,7 @@ def test_the_next_controller_takes_the_pairs_from_the_status_and_counts_from_its
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=400))
-def test_what_the_status_has_is_bounded_and_the_latest(history):
+def test_the_status_has_a_bounded_number_of_latest_pairs(history):
     remembered = refuse_pairs(*((f"d{device}", f"h{host}") for device, host in history))
     reported = remembered.build_report(MINUTE, NOW)
     assert len(reported) == min(pairs.SHOWN_MAX, len(set(history)))

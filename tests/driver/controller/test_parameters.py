@@ -44,7 +44,7 @@ def demand(*config):
     return claim_index.demand(claim(*config), "drawbar.dev", KEY, "h1", claim_index.FirstSeen(allocated=NOW))
 
 
-def test_a_demand_names_what_the_node_makes_of_the_devices_memory():
+def test_a_demand_names_the_memory_mode():
     assert demand(("FromClass", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
     assert demand(("FromClaim", {"memory": {"mode": "system-ram"}})).failure.reason == "InvalidParameters"
     assert demand(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
@@ -102,7 +102,7 @@ def test_a_demand_names_the_hook_and_the_bitstream_that_make_the_device_ready():
         ),
     ],
 )
-def test_what_is_wrong_with_a_hook_or_a_bitstream_is_a_clause(config, words):
+def test_a_wrong_hook_or_bitstream_is_a_clause(config, words):
     assert words in demand(*config).failure.message
 
 
@@ -134,7 +134,7 @@ def attachment(*, uid="u", deleting=False):
     return scenes.attachment(deleting=deleting, **fields)
 
 
-def test_a_demand_tells_what_is_wrong_with_the_claims_parameters():
+def test_a_demand_has_the_failure_of_the_claims_parameters():
     bad = demand(("FromClaim", {"attachTimeoutSeconds": 5}))
     assert bad.failure.reason == "InvalidParameters"
     assert "attachTimeoutSeconds is reserved for administrators" in bad.failure.message
@@ -174,7 +174,7 @@ def test_once_it_has_the_failure_the_device_goes_its_way():
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
-def test_what_is_attached_for_the_claim_already_is_left_alone():
+def test_a_device_attached_for_the_claim_is_left_alone():
     bad = msgspec.structs.replace(demand(), failure=UNFIT)
     steps = plan.plan(scenes.make_part_state(demand=bad, attachment=attachment()), NOW)
     assert steps == (actions.QueryOperation(side=outcomes.Side.ATTACH),)

@@ -236,7 +236,7 @@ def test_reasons_are_a_closed_list_and_the_words_are_the_fabrics(error, reason):
     assert (failure.reason, failure.message) == (reason, "x")
 
 
-def test_the_status_keeps_the_time_of_what_did_not_change():
+def test_unchanged_conditions_keep_their_time():
     fabric = fabrics.Fabric(
         metadata=meta.ObjectMeta(name="f"), spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x")
     )

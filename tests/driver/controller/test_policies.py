@@ -29,14 +29,14 @@ NONE_OF_A = fabrics.ModelRule(model="A", max_per_node=0)
         ([A_NOT_WITH_B], "C", {"A": 1, "B": 1}, None),
     ],
 )
-def test_a_node_may_have_what_no_rule_forbids(rules, model, on_node, reason):
+def test_a_node_can_get_devices_unless_a_rule_forbids_them(rules, model, on_node, reason):
     failure = policies.forbids(rules, model, on_node, "n1")
     assert (failure.reason if failure else None) == reason
     if failure:
         assert "node n1" in failure.message
 
 
-def test_a_node_is_closed_to_what_it_may_have_no_more_of():
+def test_a_node_is_closed_to_models_at_their_limit():
     rules = (A_AT_MOST_2, A_NOT_WITH_B)
     by_node = {"full": {"A": 2}, "mixed": {"B": 1}, "free": {"C": 5}}
     assert policies.find_closed_models(rules, by_node) == {"full": {"A", "B"}, "mixed": {"A"}}

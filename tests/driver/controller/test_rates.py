@@ -39,7 +39,7 @@ def test_no_window_has_more_acts_than_the_limit(pauses, limit):
         assert sum(act <= other < act + MINUTE for other in acts) <= limit
 
 
-def test_what_is_counted_is_bounded():
+def test_the_number_of_counted_keys_is_bounded():
     rate = rates.Rate(MINUTE)
     for number in range(rates.KEYS_MAX + 10):
         rate.add(number, START)

@@ -43,7 +43,7 @@ def test_a_refused_write_is_shown_by_the_fabrics_that_need_it_until_it_is_accept
 
 
 @pytest.mark.parametrize("error", [errors.Conflict, errors.Unreachable, errors.NotFound, OSError])
-def test_what_passes_without_help_neither_counts_nor_clears(error):
+def test_transient_errors_neither_count_nor_clear_a_refusal(error):
     ledger = Ledger()
     ledger.refuse("a", error=error)
     assert ledger.message("a") == ""
@@ -71,7 +71,7 @@ def test_a_message_names_three_and_how_many_more_and_is_bounded():
     assert ledger.message("a").endswith(" more")
 
 
-def test_what_is_no_longer_to_be_written_is_dropped():
+def test_refusals_of_obsolete_writes_are_dropped():
     ledger = Ledger()
     for subject in ("node n1", "node n2", "claim default/c"):
         ledger.refuse("a", "b", subject=subject)
@@ -113,9 +113,7 @@ WRITES = {
 
 @pytest.mark.parametrize("code", [403, 422])
 @pytest.mark.parametrize("what", WRITES)
-async def test_a_fabric_shows_what_the_api_server_refuses_in_its_words_until_it_is_taken(
-    controller_world, until, what, code
-):
+async def test_a_fabric_quotes_a_refusal_until_the_write_succeeds(controller_world, until, what, code):
     async with controller_world() as cluster:
         cluster.start()
         effect = faults.Refusal(code=code, message=REFUSED)

@@ -71,7 +71,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, monke
     assert reported["leaderElection"] == (False, "--leader-election")
 
 
-def test_what_is_printed_can_be_read_again(tmp_path, capsys):
+def test_the_printed_configuration_can_be_read_again(tmp_path, capsys):
     assert main.main(["controller", "--print-config"]) == 0
     first = capsys.readouterr().out
     (tmp_path / "c.yaml").write_text(first)

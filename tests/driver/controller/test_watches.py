@@ -84,7 +84,7 @@ async def test_only_versions_that_pass_are_followed(connected, profile, expected
         ({"v1": frozenset(), "v1alpha3": frozenset({"devicetaintrules"})}, True, set()),
     ],
 )
-def test_what_is_served_decides_which_negotiation_runs(resources, modern, versions):
+def test_the_served_versions_decide_the_negotiation(resources, modern, versions):
     served = watches.find_served_versions(resources)
     assert (served.modern, served.versions) == (modern, versions)
     assert served.selects_fields is (V1ALPHA2 not in versions)

@@ -134,9 +134,7 @@ async def test_a_timeout_gives_the_pod_an_event_and_ends_the_attach(flow_lab, se
 
 
 @PROFILES
-async def test_a_scheduler_without_an_answer_gives_up_itself_and_what_was_begun_is_taken_back(
-    flow_lab, server
-):
+async def test_an_attach_is_undone_after_the_schedulers_timeout(flow_lab, server):
     async with flow_lab(**server, devices=1, timeout=3, patience=60) as cluster:
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH))
         await cluster.pod("a")

@@ -135,7 +135,7 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_half_of_a_composite
             await cluster.until(cluster.claims, lambda claims: not claims)
 
 
-async def test_what_is_no_composite_is_reported_and_offers_none_of_its_devices(flow_lab):
+async def test_an_invalid_composite_is_reported_and_its_devices_are_withheld(flow_lab):
     async with flow_lab("1.36", devices=2) as cluster:
         wrong = [{"name": "duo", "devices": ["disk-0", "disk-9"]}]
         await cluster.change(kinds.FABRIC, "fab", spec={"composites": wrong})

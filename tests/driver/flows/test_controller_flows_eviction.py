@@ -166,7 +166,7 @@ async def gets_well(cluster, who, node):
 
 @pytest.mark.parametrize("profile", ["1.36", "kep-5055"])
 @pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
-async def test_what_a_node_finds_has_the_effect_that_its_policy_gives_it(flow_lab, profile, effect):
+async def test_a_finding_of_a_node_has_the_effect_of_its_policy(flow_lab, profile, effect):
     rules = policy.Rules(nvme_dead=policy.Rule(effect=verdicts.Effect(effect)))
     health = policy.Policy(interval_seconds=1, recovery_seconds=1, rules=rules)
     async with flow_lab(profile, devices=1, node={"health": health}) as cluster:

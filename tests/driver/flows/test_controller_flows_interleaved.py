@@ -133,7 +133,7 @@ def count_committed_regions(cluster):
     ],
     ids=["a device by itself", "two sizes"],
 )
-async def test_what_cannot_be_interleaved_is_refused_before_anything_is_attached(
+async def test_an_impossible_interleaving_is_refused_before_any_attach(
     flow_lab, described, composites, words
 ):
     async with flow_lab("1.36", enclosures=described) as cluster:

@@ -65,7 +65,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("role", ROWS)
-async def test_a_verb_does_what_its_user_may_and_names_the_right_that_is_missing(flow_lab, role):
+async def test_a_verb_works_within_its_users_rights_and_names_missing_ones(flow_lab, role):
     async with flow_lab("1.36", gates={"DRADeviceTaintRules": True}, devices=2) as cluster:
         await cluster.until(cluster.slices, bool)
         await cluster.pod("a")

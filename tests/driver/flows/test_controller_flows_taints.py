@@ -154,7 +154,7 @@ async def stuck(cluster):
     held.lift()
 
 
-async def test_removing_the_rule_elsewhere_stops_the_batches_and_what_was_done_is_reported(flow_lab):
+async def test_removing_the_rule_stops_the_batches_and_reports_progress(flow_lab):
     async with flow_lab(**OLDEST) as cluster:
         async with stuck(cluster) as process:
             assert sorted((await rules(cluster)).values()) == ["NoExecute", "NoSchedule"]

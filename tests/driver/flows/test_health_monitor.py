@@ -217,9 +217,7 @@ async def test_a_dry_run_reports_and_changes_nothing_and_a_wrong_token_is_refuse
             assert await rules(cluster) == {}
 
 
-async def test_what_a_command_lists_is_tainted_across_a_restart_and_what_it_lists_no_longer_is_freed(
-    flow_lab, tmp_path
-):
+async def test_devices_listed_by_a_command_are_tainted_until_it_drops_them(flow_lab, tmp_path):
     program, listed = tmp_path / "command", tmp_path / "listed"
     program.write_text(f"#!/bin/sh\ncat {listed}\n")
     program.chmod(0o755)

@@ -63,7 +63,7 @@ def test_every_metric_is_documented():
     assert documented == set(exposed.labels())
 
 
-def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys):
+def test_the_verb_shows_its_settings_and_reports_user_errors(capsys):
     assert (
         main.main(["health-monitor", "--dry-run", "--token-file", "x", "--print-config", "-o", "json"]) == 0
     )

@@ -146,7 +146,7 @@ async def test_a_refused_write_ends_the_look_and_counts_against_the_rate(made):
     ("options", "reason", "warning"),
     [({"share": 100}, "MinimumHealthyShare", True), ({"share": 0, "dry_run": True}, "DryRun", False)],
 )
-async def test_what_is_withheld_is_reported_once_and_shown_as_long_as_it_is(made, options, reason, warning):
+async def test_a_withheld_taint_is_reported_once_and_shown_while_withheld(made, options, reason, warning):
     watcher = made(**options)
     watcher.receive(batch("d0"))
     for _ in range(3):

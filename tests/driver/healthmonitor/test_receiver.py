@@ -124,7 +124,7 @@ async def test_a_sender_without_a_certificate_of_the_authority_is_refused_and_on
     ],
     ids=["no JSON", "too long", "another path", "another method"],
 )
-async def test_what_is_no_payload_is_refused(server, sent, status):
+async def test_an_invalid_payload_is_refused(server, sent, status):
     async with server.serving():
         assert (await server.send(**sent))[0] == status
     assert server.batches == []

@@ -99,7 +99,7 @@ def test_the_list_of_a_command_is_complete_unless_something_of_it_is_left_out():
     [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"alerts": 1, "Events": {}, "signals": ""}'],
     ids=["nothing", "cut", "a list", "null", "no text", "deep", "of other types"],
 )
-def test_what_is_no_payload_is_refused(source, body):
+def test_an_invalid_payload_is_refused(source, body):
     with pytest.raises(signals.Unreadable, match="not a payload"):
         signals.read(source, body)
 

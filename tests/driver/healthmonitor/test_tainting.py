@@ -327,7 +327,7 @@ def test_an_effect_that_an_administrator_gave_a_rule_stays_and_the_rule_is_still
     assert world.rules == {}
 
 
-def test_a_dry_run_only_reports_what_it_would_do():
+def test_a_dry_run_only_reports_its_actions():
     for world in (MonitoredCluster(policy(dry_run=True)), MonitoredCluster(policy(), dry_run=True)):
         world.report(signal("a-d0"))
         world.pass_(60)
@@ -464,7 +464,7 @@ def test_only_devices_of_the_policys_driver_and_fabric_are_tainted(labels, outco
     assert len(world.look()) == (outcome == "used")
 
 
-def test_a_device_is_named_by_an_attribute_or_with_its_pool_and_never_by_what_fits_two():
+def test_an_ambiguous_name_never_selects_a_device():
     def same(pool):
         (item,) = make_slices({pool: 1})
         device = msgspec.structs.replace(item.spec.devices[0], name="same")
@@ -488,7 +488,7 @@ def test_a_device_is_named_by_an_attribute_or_with_its_pool_and_never_by_what_fi
     assert by_serial.tainted == ["a-d2"]
 
 
-def test_what_is_remembered_is_bounded_however_much_is_reported():
+def test_the_memory_of_signals_is_bounded():
     world = MonitoredCluster(policy())
     for start in range(0, 5000, 500):
         world.report(*(signal(f"stranger-{number}") for number in range(start, start + 500)))

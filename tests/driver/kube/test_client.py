@@ -83,7 +83,7 @@ async def test_applying_takes_fields_over_from_their_owner(api):
     ]
 
 
-async def test_what_an_applier_leaves_out_is_taken_back(api):
+async def test_an_apply_removes_fields_left_out_by_its_manager(api):
     for data in ({"k": "1", "gone": "1"}, {"k": "1"}):
         stored = await api.patch(
             KIND,
@@ -108,7 +108,7 @@ async def test_what_an_applier_leaves_out_is_taken_back(api):
         ),
     ],
 )
-async def test_a_patch_changes_what_it_names(api, content, change):
+async def test_a_patch_changes_only_its_fields(api, content, change):
     await make(api)
     stored = await api.patch(KIND, "one", change, content=content, into=dict, namespace="default")
     assert stored["data"] == {"x": "1"}
@@ -163,7 +163,7 @@ async def test_a_list_can_be_narrowed_by_labels_and_fields(api):
     assert [item.metadata.name for item in (*by_label.items, *by_field.items)] == ["one", "two"]
 
 
-async def test_a_watch_gives_what_happened_since_the_list(api):
+async def test_a_watch_yields_changes_since_the_list(api):
     await make(api)
     listing = await api.list_all(KIND, into=Thing, namespace="default")
     await api.patch(
@@ -217,7 +217,7 @@ async def test_an_unknown_caller_and_one_without_permission_are_denied(tmp_path)
         pytest.param([], id="no-object"),
     ],
 )
-async def test_what_the_api_server_refuses_is_invalid_and_not_to_be_retried(api, content):
+async def test_a_refused_object_is_invalid_and_not_retried(api, content):
     with pytest.raises(errors.Invalid):
         await api.create(KIND, content, into=Thing, namespace="default")
 

@@ -77,7 +77,7 @@ async def collect(api, names):
         pytest.param([OK, b"Connection: close\r\n\r\n", EVENT, b'{"type":"ADDED"}\n'], id="another-object"),
     ],
 )
-async def test_a_watch_that_breaks_gives_what_came_whole_and_then_fails(answer):
+async def test_a_broken_watch_yields_complete_events_and_fails(answer):
     names = []
     async with raw_server(*answer) as api:
         with pytest.raises(errors.Unreachable):
@@ -152,7 +152,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_of_a_watch_alone():
     assert {event.resource_version for event in events} == {"7"}
 
 
-async def test_what_identifies_no_object_is_no_answer():
+async def test_a_list_item_without_identity_is_an_error():
     page = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"labels":5}}]}'
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
         with pytest.raises(errors.Unreachable, match="GET /api/v1/nodes"):
@@ -194,7 +194,7 @@ async def test_a_line_beyond_that_ends_the_watch_with_an_error_of_its_own():
         pytest.param([OK, b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nzzzz"], id="no-gzip"),
     ],
 )
-async def test_what_breaks_the_protocol_is_unreachable_and_no_error_of_a_library(answer):
+async def test_a_protocol_error_is_reported_as_unreachable(answer):
     async with raw_server(*answer) as api:
         with pytest.raises(errors.Unreachable):
             await collect(api, [])
@@ -245,7 +245,7 @@ async def test_a_list_asks_for_more_objects_where_they_are_small():
     assert [limit for limit, _ in asked] == [50, 200, 500, 500]
 
 
-async def test_a_list_names_what_is_too_large_to_be_read_and_reads_all_the_rest():
+async def test_a_list_names_oversized_objects_and_reads_all_others():
     async with collection(100, answers.LIMIT_BYTES + 1, 100, 100) as (api, asked):
         listing = await api.list_all(kinds.NODE, into=Thing)
     assert [item.metadata.name for item in listing.items] == ["n0", "n2", "n3"]
@@ -298,7 +298,7 @@ async def test_a_port_without_a_listener_is_unreachable_and_the_server_is_named(
         (504, "", errors.Throttled),
     ],
 )
-async def test_each_status_is_the_error_for_what_the_caller_can_do(status, reason, expected):
+async def test_each_status_has_an_error_by_the_callers_options(status, reason, expected):
     content = json.dumps({"message": "words " * 500, "reason": reason, "code": status}).encode()
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\nRetry-After: 3\r\n\r\n".encode()
     async with raw_server(head, content) as api:

@@ -151,7 +151,7 @@ def test_an_address_of_ipv6_stands_in_brackets(tmp_path, pair):
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])
-def test_the_error_of_a_pod_without_its_service_account_has_what_to_mount(tmp_path, pair, missing):
+def test_a_pod_without_a_service_account_is_told_the_mount(tmp_path, pair, missing):
     (tmp_path / "ca.crt").write_bytes(pair[0])
     (tmp_path / "token").write_text("t")
     (tmp_path / missing).unlink()

@@ -27,7 +27,7 @@ def run(command, *, folder=Path("/"), cluster=None, seconds=30.0, **more):
     return credential_plugins.run(plugin, folder, cluster or {}, limit_seconds=seconds)
 
 
-def test_the_program_gets_its_arguments_its_variables_and_what_it_asks_for(tmp_path):
+def test_the_program_gets_its_arguments_variables_and_requested_information(tmp_path):
     shown = tmp_path / "shown"
     command = program(tmp_path, f"echo \"$1 $PLACE $KUBERNETES_EXEC_INFO\" > {shown}; echo '{TOKEN}'")
     variables = (credential_plugins.Variable(name="PLACE", value="here"),)

@@ -59,12 +59,12 @@ def test_null_for_a_list_is_read_however_deep_the_parameters_are(levels):
     assert [config.source for config in decoded.status.allocation.devices.config] == ["", "later"]
 
 
-def test_what_is_wrong_besides_is_an_error():
+def test_other_malformed_fields_are_an_error():
     with pytest.raises(decoding.Malformed, match=r"metadata\.name"):
         decoding.decode(b'{"metadata": {"name": 5}, "status": {"devices": null}}', demands.Claim)
 
 
-def test_only_what_is_nested_too_deeply_is_cut():
+def test_only_values_nested_too_deeply_are_cut():
     def depth(value):
         return 1 + depth(value[0]) if isinstance(value, list) else 0
 

@@ -96,7 +96,7 @@ async def test_without_a_claim_there_is_no_event(tmp_path):
         assert server.writes.count(resource="events") == 1
 
 
-async def test_what_is_too_long_is_cut_to_what_the_api_server_takes(tmp_path):
+async def test_long_fields_are_cut_to_the_limits_of_the_api_server(tmp_path):
     long = attachments.ClaimReference(namespace="default", name="a" * 199 + "-" + "b" * 53, uid="u1")
     async with recording(tmp_path, instance="n" * 253) as (_, api, recorder):
         recorder.record_warning(long, reason="R" * 200, message="ä" * 1000)
@@ -187,7 +187,7 @@ async def test_the_same_again_is_counted_by_the_first_event(tmp_path):
     )
 
 
-async def test_what_comes_while_the_first_is_on_its_way_costs_no_request_of_its_own(tmp_path):
+async def test_repeated_events_during_a_write_cost_no_request(tmp_path):
     async with recording(tmp_path) as (server, api, recorder):
         for _ in range(500):
             recorder.record_warning(CLAIM, reason="DeviceLost", message="it is gone")
@@ -248,7 +248,7 @@ async def test_a_series_whose_event_has_expired_goes_on_in_a_new_one(tmp_path):
     assert count_of(again) == 4
 
 
-async def test_what_is_remembered_of_objects_is_bounded(monkeypatch):
+async def test_the_memory_of_objects_is_bounded(monkeypatch):
     monkeypatch.setattr(events, "OBJECTS_MAX", 10)
     recorder = events.Recorder(None, controller="c", instance="i")
     for number in range(200):

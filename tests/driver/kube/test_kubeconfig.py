@@ -104,7 +104,7 @@ def test_a_server_may_have_no_scheme_or_a_path(tmp_path, cluster, server):
     assert config.from_kubeconfig(kubeconfig(tmp_path, cluster=cluster)).server == server
 
 
-def test_what_is_empty_is_not_there(tmp_path, pair):
+def test_empty_fields_are_ignored(tmp_path, pair):
     (tmp_path / "ca").write_bytes(pair[0])
     cluster = {
         "server": URL,
@@ -491,7 +491,7 @@ DAEMONS = ("controller", "node", "healthmonitor")
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
-def test_a_pod_does_not_import_what_reads_kubeconfigs(tmp_path, pair, daemon):
+def test_a_pod_does_not_import_the_kubeconfig_reader(tmp_path, pair, daemon):
     (tmp_path / "ca.crt").write_bytes(pair[0])
     (tmp_path / "token").write_text("t")
     program = (

@@ -265,7 +265,7 @@ async def delete_unread(api, name):
         await api.delete(KIND, name, namespace="default")
 
 
-async def test_what_a_write_returned_is_known_at_once_and_reported_once(tmp_path):
+async def test_the_answer_of_a_write_is_known_at_once_and_reported_once(tmp_path):
     async with apiservers.double(tmp_path) as (_, api):
         seen = Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
@@ -277,7 +277,7 @@ async def test_what_a_write_returned_is_known_at_once_and_reported_once(tmp_path
     assert seen.changes == [("added", "one"), ("added", "last")]
 
 
-async def test_what_is_written_through_the_mirror_is_in_it_before_the_watch_reports_it(tmp_path):
+async def test_a_write_through_the_mirror_is_visible_before_its_event(tmp_path):
     """The watch does not run yet, so only the answers of the writes can be in the mirror."""
     async with apiservers.double(tmp_path) as (_, api):
         copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), namespace="default")
@@ -311,7 +311,7 @@ async def test_an_object_that_a_write_finds_gone_is_gone_from_the_mirror(tmp_pat
         assert copy.get("one", "default") is None
 
 
-async def test_a_late_answer_does_not_bring_back_what_was_deleted(tmp_path):
+async def test_a_late_answer_does_not_restore_a_deleted_object(tmp_path):
     async with apiservers.double(tmp_path) as (_, api):
         seen = Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
@@ -367,7 +367,7 @@ async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tm
     assert seen.changes == [("added", "one"), ("deleted", "one"), ("added", "one")]
 
 
-async def test_a_new_list_reports_what_was_deleted_and_changed_meanwhile(tmp_path):
+async def test_a_new_list_reports_missed_deletions_and_changes(tmp_path):
     """The watch ends, the history is forgotten, so the next watch is answered 410."""
     async with apiservers.double(tmp_path) as (server, api):
         for name in ("goes", "stays", "changes"):
@@ -571,7 +571,7 @@ async def test_an_object_that_is_not_to_be_kept_any_more_is_let_go_and_taken_up_
     assert seen.changes == [("added", "one"), ("deleted", "one"), ("added", "one")]
 
 
-async def test_a_reflector_keeps_only_what_is_selected(tmp_path):
+async def test_a_reflector_keeps_only_selected_objects(tmp_path):
     async with apiserver.serving() as server:
         server.kubeconfig(tmp_path / "admin", "admin")
         async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:

@@ -119,7 +119,7 @@ def make_handle_fields(**fields):
 @pytest.mark.parametrize(
     "fields", [{"driverName": "drawbar.dev"}, {}], ids=["named", "of the allocating driver"]
 )
-async def test_a_handle_has_what_an_allocation_of_v1_would(fields):
+async def test_a_handle_is_read_as_an_allocation_of_v1(fields):
     api = ApiServer(v1alpha2=CLAIMS)
     api.put("v1alpha2", **make_handle_fields(**fields))
     claim = await reader(api).read("c1", "default")

@@ -57,7 +57,7 @@ def test_only_the_named_fields_of_device_files_change():
     ],
     ids=["loaded by the daemon", "by a hook", "not loaded"],
 )
-def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, reported, paths):
+def test_a_container_cannot_replace_a_bitstream_loaded_by_the_daemon(tmp_path, reported, paths):
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
     (function,) = (each for each in reader.read(tree.root).functions if each.driver == "dfl-pci")

@@ -77,7 +77,7 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
     assert 1 <= tracker.readings - before <= 4
 
 
-async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path):
+async def test_a_change_after_the_last_event_is_found_once_settled(tmp_path):
     """The change comes between the reading after the only event and the reading once it has settled."""
     source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
@@ -123,7 +123,7 @@ async def test_one_function_is_read_when_asked_for(tmp_path):
     assert await tracker.refresh(ADDRESS) is None
 
 
-async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path):
+async def test_slots_added_with_a_switch_contain_the_cards_below(tmp_path):
     """A hot-plug driver announces a slot after the function of its port."""
     source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys")
@@ -183,7 +183,7 @@ async def test_the_event_of_a_virtual_function_refreshes_the_physical_one(tmp_pa
     assert len(tracker.card_at(physical.address).functions) == 1
 
 
-async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_meanwhile(tmp_path):
+async def test_the_effects_of_an_event_are_read_after_the_source_ends(tmp_path):
     tree = build("fpga-node", tmp_path / "sys")
     tree.set_vfs(1, 0)
     tree.set_vfs(1, 1)
@@ -230,7 +230,7 @@ async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions
     assert tracker.inventory == reader.read(tree.root)
 
 
-async def test_an_audit_finds_and_counts_what_no_event_reported(tmp_path):
+async def test_an_audit_finds_and_counts_changes_without_events(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     await tracker.read()

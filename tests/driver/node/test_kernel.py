@@ -109,7 +109,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "path", "written"), CALLS)
-async def test_a_call_writes_what_the_kernel_expects_to_its_file(tree, call, path, written):
+async def test_a_call_writes_the_expected_text_to_its_file(tree, call, path, written):
     await call(kernel.Kernel(tree))
     assert (tree / path).read_text() == written
 
@@ -194,7 +194,7 @@ async def test_a_function_is_bound_to_the_driver_that_fits(tree):
         pytest.param(lambda k: k.set_decoder("decoder2.0", "mode", "none"), id="same word"),
     ],
 )
-async def test_what_is_already_as_asked_is_success_without_a_write(tree, call):
+async def test_a_satisfied_request_succeeds_without_a_write(tree, call):
     def content():
         return {
             path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tree.rglob("*") if path.is_file()
@@ -225,7 +225,7 @@ async def test_a_missing_file_is_refused_and_never_made(tree):
         (errno.EBADMSG, "kernel's log"),
     ],
 )
-def test_a_refusal_says_which_file_why_and_what_to_do(number, reported):
+def test_a_refusal_names_file_cause_and_remedy(number, reported):
     refused = kernel.refusal("/sys/x", "1", OSError(number, "x"))
     assert "/sys/x" in str(refused)
     assert errno.errorcode[number] in str(refused)

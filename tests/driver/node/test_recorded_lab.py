@@ -31,7 +31,7 @@ def after(tmp_path):
     return tmp_path / "after" / "sys"
 
 
-def test_the_inventory_has_what_was_put_in(before, after):
+def test_the_inventory_has_the_inserted_cards(before, after):
     had, has = reader.read(before), reader.read(after)
     new = {each.address: each for each in has.functions} | dict.fromkeys(
         each.address for each in had.functions

@@ -67,7 +67,7 @@ def test_the_example_of_the_document_is_right(tmp_path, capsys):
     assert f"effect: NoSchedule  # {tmp_path / 'c.yaml'}:8" in capsys.readouterr().out
 
 
-def test_what_is_printed_can_be_read_again(tmp_path, capsys):
+def test_the_printed_configuration_can_be_read_again(tmp_path, capsys):
     assert main.main(["node", "--node-name=n", "--print-config"]) == 0
     first = capsys.readouterr().out
     (tmp_path / "c.yaml").write_text(first)

@@ -140,7 +140,7 @@ async def test_a_hello_of_one_byte_at_a_time_ends_at_the_deadline_of_the_handsha
     ],
     ids=["http", "http2", "long", "zeros"],
 )
-async def test_what_is_no_tls_is_hung_up_on_without_a_word_in_the_log(server, sent, caplog):
+async def test_a_connection_without_tls_is_closed_without_a_log_line(server, sent, caplog):
     async with server.raw() as (reader, writer):
         writer.write(sent)
         await wait_until_closed(reader)

@@ -246,7 +246,7 @@ async def run_probe(*words, where=None, options=()):
 
 
 @pytest.mark.parametrize("family", ["unix", "tcp"])
-async def test_the_probe_passes_on_what_the_daemon_answers(endpoint, port, family):
+async def test_the_probe_passes_on_the_daemons_answer(endpoint, port, family):
     where = endpoint if family == "unix" else port
     missing = readiness.Readiness({"kubelet": lambda: "it has not registered the driver"})
     served = server.pages(readiness.Watchdog(), missing, lambda: b"")

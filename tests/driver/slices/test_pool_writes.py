@@ -51,7 +51,7 @@ def test_a_new_pool_is_complete_with_its_last_write():
     assert {resource_slice.spec.pool.generation for resource_slice in states[-1].values()} == {1}
 
 
-def test_what_is_published_is_not_written_again():
+def test_published_pools_are_not_written_again():
     pools = [pool("p", "a", taints=["a"]), pool("q", "b", owners=(OWNER,))]
     assert pool_writes.writes(pools, publish_pools(*pools)) == ()
 

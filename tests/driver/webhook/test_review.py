@@ -55,7 +55,7 @@ FIELD_PATHS = {
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1", "v1alpha3"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
+def test_invalid_parameters_are_refused_with_their_field(kind, version):
     reported = review_object(kind, make_object(kind, config(GOOD, BAD)), version=version)
     assert reported == {
         "apiVersion": "admission.k8s.io/v1",
@@ -77,7 +77,7 @@ def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
     }
 
 
-def test_a_class_may_say_what_a_claim_may_not():
+def test_a_class_can_set_fields_that_a_claim_cannot():
     assert is_allowed("DeviceClass", make_object("DeviceClass", config(CLASSES)))
     for kind in ("ResourceClaim", "ResourceClaimTemplate"):
         status = review_object(kind, make_object(kind, config(CLASSES)))["response"]["status"]
@@ -131,7 +131,7 @@ def test_an_update_that_leaves_the_parameters_as_they_are_is_let_through():
     assert is_allowed("DeviceClass", make_object("DeviceClass", config(GOOD)), **more)
 
 
-def test_what_is_being_deleted_is_let_through():
+def test_an_object_in_deletion_is_admitted():
     leaving = make_object("ResourceClaim", config(BAD))
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert is_allowed("ResourceClaim", leaving)
@@ -184,7 +184,7 @@ def test_the_work_for_a_body_without_a_true_word_is_bounded(monkeypatch):
     assert max(map(len, compared)) <= parameters.SHOWN_CHARS
 
 
-def test_what_is_not_read_of_an_object_is_not_decoded():
+def test_unused_fields_of_an_object_are_not_decoded():
     head = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":'
     kind = b'{"group":"resource.k8s.io","version":"v1","kind":"ResourceClaim"}'
     object_ = b'{"metadata":{"labels":[%s]},"spec":{"devices":{"requests":[%s]}}}'

@@ -108,7 +108,7 @@ async def test_it_answers_over_https(pair):
             assert response.status == 200
 
 
-async def test_what_is_no_review_is_a_bad_request_and_what_is_too_long_is_not_read(pair):
+async def test_an_invalid_review_is_a_bad_request_and_a_long_one_unread(pair):
     async with served(pair) as (port, _), aiohttp.ClientSession(f"https://localhost:{port}") as client:
         async with client.post("/validate", data=b"[", ssl=pair.trust) as response:
             assert response.status == 400
@@ -254,7 +254,7 @@ def test_settings_that_cannot_be_are_all_named():
     assert settings.problems(settings.Settings()) == []
 
 
-def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys, tmp_path):
+def test_the_verb_shows_its_settings_and_reports_user_errors(capsys, tmp_path):
     assert main.main(["webhook", "--listen-port", "1234", "--print-config", "-o", "json"]) == 0
     settings_shown = json.loads(capsys.readouterr().out)
     assert settings_shown["listen.port"] == {"value": 1234, "source": "--listen-port"}

@@ -60,7 +60,7 @@ def test_a_cluster_is_checked_through_a_kubeconfig_by_the_program_itself(drawbar
     assert max(len(line) for line in done.stdout.splitlines()) <= 100
 
 
-def test_the_json_has_the_same_and_what_was_looked_at(drawbar_apiserver, capsys, monkeypatch):
+def test_the_json_has_the_same_findings_and_their_subjects(drawbar_apiserver, capsys, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(drawbar_apiserver.kubeconfig))
     assert (
         main.main(["doctor", "-o", "json", "--daemons", "elsewhere", "--driver-name", "gpu.example.com"]) == 1
@@ -115,7 +115,7 @@ def test_an_unknown_token_ends_with_one_sentence_and_status_3(drawbar_apiserver,
         "no such settings",
     ],
 )
-def test_what_keeps_it_from_looking_is_one_sentence(words, expected, tmp_path, capsys, own_address):
+def test_a_failure_to_connect_is_one_sentence(words, expected, tmp_path, capsys, own_address):
     closed, (host, port) = tmp_path / "closed", own_address
     server = {"clusters": [{"name": "c", "cluster": {"server": f"http://{host}:{port}"}}]}
     context = {"contexts": [{"name": "x", "context": {"cluster": "c"}}], "current-context": "x"}
@@ -171,7 +171,7 @@ def checks(capsys, *words):
     return reported["findings"], severities
 
 
-def test_a_node_without_a_daemon_is_reported_with_what_was_left_behind(node, capsys, tmp_path):
+def test_a_node_without_a_daemon_is_reported_with_its_leftovers(node, capsys, tmp_path):
     left = node / "plugins_registry" / "drawbar.dev-u-0-reg.sock"
     with closing(socket.socket(socket.AF_UNIX)) as dead:
         dead.bind(str(left))

@@ -160,7 +160,7 @@ def test_a_prepared_host_gives_cause_for_nothing():
         ),
     ],
 )
-def test_what_is_reported_of_a_host(changes, expected, reported):
+def test_the_findings_about_a_host_have_remedies(changes, expected, reported):
     listed = findings_on(**changes)
     assert unlike(listed) == expected
     words = " ".join(f"{each.message}; {each.remedy}" for each in listed if each.severity is not Severity.OK)
@@ -345,11 +345,11 @@ def device(name="gpu", memory="80Gi", **spec):
     ],
     ids=["the largest counts", "unknown size", "no quantity", "a pool of memory", "of a node itself"],
 )
-def test_what_fabrics_offer_is_read_from_slices(published, expected):
+def test_the_offers_of_fabrics_are_read_from_slices(published, expected):
     assert machine_observation.measure_classes(published) == expected
 
 
-async def test_the_recorder_keeps_what_the_doctor_reads(drawbar_sysfs, tmp_path):
+async def test_the_recorder_keeps_all_files_read_by_the_doctor(drawbar_sysfs, tmp_path):
     root = drawbar_sysfs.tree.root
     first = ports_of(root)[0].address
     service = root / "devices/pci0000:00" / first / f"{first}:pcie004"

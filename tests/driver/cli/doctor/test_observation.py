@@ -152,7 +152,7 @@ async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(servi
         assert "DRADeviceBindingConditions=false" in findings.remedy
 
 
-async def test_a_cluster_without_drawbar_is_reported_with_what_to_install(serving):
+async def test_a_cluster_without_drawbar_is_reported(serving):
     async with serving(deployed=False) as cluster:
         findings = unlike(await cluster.findings(), "server", "access", "controller")
     assert findings == {"error server.definition", "error access.account", "error controller.leader"}
@@ -192,7 +192,7 @@ async def test_each_rule_of_the_deployed_roles_that_is_taken_away_is_missed(serv
             await apply(cluster.api, role)
 
 
-async def test_a_permission_that_is_missing_is_one_finding_with_what_follows_from_it(serving):
+async def test_a_missing_permission_is_one_finding_with_its_consequences(serving):
     async with serving() as cluster:
         await cluster.make(
             kinds.FABRIC,
@@ -278,7 +278,7 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
             ), less
 
 
-async def test_a_daemon_may_ask_about_itself_and_gets_a_list_of_what_it_may_not_see(serving):
+async def test_a_daemon_checks_itself_and_lists_the_unreadable_parts(serving):
     async with serving() as cluster:
         findings = await cluster.findings("drawbar:drawbar-node")
     access = {
@@ -350,7 +350,7 @@ async def test_the_doctor_lists_each_kind_once(serving, monkeypatch):
     assert all(listed[plural, None] for plural in of_devices)
 
 
-async def test_what_a_real_controller_reports_of_its_fabrics_is_passed_on(controller_world, until):
+async def test_the_reports_of_a_real_controller_are_passed_on(controller_world, until):
     async with controller_world() as world:
         for name in ("node-1", "node-2"):
             status = {"nodeInfo": {"kubeletVersion": "v1.36.2", "containerRuntimeVersion": "cri-o://1.36.0"}}

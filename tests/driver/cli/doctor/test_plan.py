@@ -313,7 +313,7 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("clones", "warning hosts.ambiguous", nodes=(node(uuid="A"), node("n2", labels={}, uuid="a "))),
     ],
 )
-def test_what_the_doctor_reports_of_the_cluster(changes, expected):
+def test_problems_of_the_cluster_are_reported(changes, expected):
     assert problems(**changes) == expected
 
 
@@ -388,7 +388,7 @@ HOSTS = (fabrics.HostMapping(host="h", node="n9"),)
         case("no certificate asked", "warning fabrics.connected", tls=fabrics.Tls(verify=False)),
     ],
 )
-def test_what_the_doctor_reports_of_a_fabric(changes, expected):
+def test_problems_of_a_fabric_are_reported(changes, expected):
     condition = changes.pop("condition", WELL[0])
     assert problems(fabrics=(fabric(condition, **changes),)) == expected
 
@@ -452,7 +452,7 @@ def make_attached_condition(when):
         ),
     ],
 )
-def test_what_the_doctor_reports_of_an_attachment(attachment, expected):
+def test_problems_of_an_attachment_are_reported(attachment, expected):
     check, _, word = (expected or "").partition(": ")
     assert problems(attachments=(attachment,)) == ({check} if check else set())
     reported = plan.plan(msgspec.structs.replace(HEALTHY, attachments=(attachment,)))
@@ -478,7 +478,7 @@ def test_an_outage_is_reported_on_a_page():
 @pytest.mark.parametrize(
     ("runtime", "words"), [("docker://28.1.0", "docker://28.1.0"), ("", "which is empty")]
 )
-def test_an_unknown_container_runtime_is_reported_with_what_is_not_known(runtime, words):
+def test_an_unknown_container_runtime_is_reported_with_its_version(runtime, words):
     reported = plan.plan(msgspec.structs.replace(HEALTHY, nodes=(node(runtime=runtime),)))
     (message,) = [finding.message for finding in reported if finding.check == "nodes.runtime"]
     assert message == (
@@ -506,7 +506,7 @@ READINGS = [
 
 
 @pytest.mark.parametrize("field", [*READINGS, "lease", "features"])
-def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
+def test_unreadable_objects_are_a_finding_and_never_an_error(field):
     several = {"access": "node's permissions", "trials": "node's writes"}
     lost = (msgspec.structs.replace(LOST, what=several[field]),) if field in several else LOST
     # What the controller reports in a Fabric stands in for a probe that is not allowed.

@@ -165,7 +165,7 @@ def files(*texts, name="containerd", path=CONTAINERD):
         ),
     ],
 )
-def test_what_the_runtimes_configuration_means_for_cdi(runtime_files, version, cdi_dir, expected):
+def test_the_runtimes_configuration_decides_about_cdi(runtime_files, version, cdi_dir, expected):
     reported = [finding.severity for finding in host.plan_runtime(runtime_files, cdi_dir, version)]
     assert reported == ([expected] if expected else [])
 
@@ -262,7 +262,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
         "no API server",
     ],
 )
-def test_what_the_doctor_reports_of_a_node(changes, expected):
+def test_problems_of_a_node_are_reported_with_remedies(changes, expected):
     reported = host.plan(msgspec.structs.replace(WELL, **changes))
     assert unlike(reported) == expected
     assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK)

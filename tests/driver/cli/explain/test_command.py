@@ -33,7 +33,7 @@ async def patch(api, kind, name, change, *, namespace=None, subresource=None):
     )
 
 
-def test_a_claim_that_could_have_a_device_says_what_else_to_look_at(explain_command, cluster):
+def test_a_claim_with_a_matching_free_device_names_it(explain_command, cluster):
     async def lift(api):
         listing = await api.list_all(kinds.SLICE, into=dict)
         [entry] = [entry for entry in listing.items if entry["spec"]["pool"]["name"] == "rack-1/enc-1"]
@@ -168,7 +168,7 @@ def test_a_device_that_was_not_recognised_has_no_such_line(explain_command, clus
     assert "attachments.visible" not in by_check
 
 
-def test_a_tainted_device_says_what_lifts_it(explain_command, cluster):
+def test_a_tainted_device_names_the_remedy(explain_command, cluster):
     status, by_check = explain_by_check(explain_command, "device/rack-1/enc-1/gpu-2")
     assert status == 0
     [taint] = by_check["devices.tainted"]

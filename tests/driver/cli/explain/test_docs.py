@@ -18,7 +18,7 @@ def test_the_commands_of_the_page_run(explain_command, cluster):
         assert out.startswith(("Cause", "Nothing is wrong", "API server", "Features"))
 
 
-def test_the_example_of_the_page_is_what_is_printed(explain_command, cluster, monkeypatch):
+def test_the_example_of_the_page_matches_the_output(explain_command, cluster, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     example = re.search(r"```\n(Cause.*?)```", PAGE, re.DOTALL).group(1)
     _, out, _ = explain_command("claim/next")

@@ -18,7 +18,7 @@ def test_the_installed_adapters_are_listed_with_the_parameters_of_their_schemas(
     assert listed["grpc"]["parameters"]["properties"] == {}
 
 
-def test_a_check_shows_hosts_devices_and_what_is_odd(drawbar_command, grpc_file):
+def test_a_check_shows_hosts_devices_and_oddities(drawbar_command, grpc_file):
     status, out, err = drawbar_command("check", "--config", grpc_file)
     assert (status, err) == (0, "")
     assert "credentials: none" in out

@@ -213,9 +213,7 @@ def test_an_attach_that_does_not_end_ends_the_command_and_a_second_one_is_refuse
 @pytest.mark.parametrize(
     ("host_id", "mark", "words"), [("h1", "a-cluster", "by a cluster"), ("h2", None, "changed while")]
 )
-async def test_what_became_another_connection_while_the_question_stood_is_left_alone(
-    monkeypatch, host_id, mark, words
-):
+async def test_a_connection_changed_during_the_question_is_left_alone(monkeypatch, host_id, mark, words):
     described = configuration.parse(
         b"""{"hosts": [{"id": "h1"}, {"id": "h2"}],
             "enclosures": [{"id": "e", "devices": [{"id": "d1", "class": "gpu"}]}]}"""

@@ -20,7 +20,7 @@ def test_operations_are_listed_with_their_outcome(drawbar_command, grpc_file):
 
 
 @pytest.mark.parametrize("form", [[], ["-o", "json"]])
-def test_a_watch_prints_what_changes_and_ends_when_its_reader_is_gone(drawbar_command, grpc_file, form):
+def test_a_watch_prints_changes_and_ends_with_its_reader(drawbar_command, grpc_file, form):
     words = [
         sys.executable,
         "-m",
@@ -62,7 +62,7 @@ TWO_HOSTS = {
 
 
 @pytest.mark.drawbar(fabric=TWO_HOSTS)
-def test_the_suite_judges_a_live_fabric_and_touches_only_what_is_named(
+def test_the_suite_checks_a_live_fabric_and_touches_only_named_devices(
     drawbar_command, drawbar_fabric, grpc_file, tmp_path
 ):
     drawbar_command("attach", "d3", "h3", "--config", grpc_file, "--yes")

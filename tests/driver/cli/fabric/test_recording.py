@@ -26,7 +26,7 @@ def test_a_transcript_is_written_for_its_owner_alone(drawbar_command, redfish_fi
     assert output.read_bytes() == before
 
 
-def test_what_a_manager_refuses_is_in_the_transcript_too(drawbar_command, redfish_file, output):
+def test_a_refusal_of_the_manager_is_in_the_transcript(drawbar_command, redfish_file, output):
     (redfish_file.parent / "password").write_text("another wrong horse")
     status, out, _ = drawbar_command("record", "--config", redfish_file, "--to", output)
     assert status == 1

@@ -50,7 +50,7 @@ def test_the_switch_has_a_column_where_it_is_known():
     assert not print_devices(PLAIN)[0].endswith("SWITCH")
 
 
-def test_the_document_names_origin_and_what_is_left():
+def test_the_document_names_origin_and_free_memory():
     pool, made = views.device(POOL, SOURCE), views.device(SLICE, SOURCE)
     assert pool["carving"] == {"freeBytes": 3 << 30, "stepBytes": 1 << 30, "isPool": True}
     assert (pool["sliceOf"], made["sliceOf"], made["carving"]) == (None, "e1.pool", None)

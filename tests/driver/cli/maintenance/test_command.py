@@ -43,7 +43,7 @@ def reach(cluster):
     cluster(label)
 
 
-def test_an_enclosure_is_all_its_devices_and_what_is_tainted_needs_no_change(maintenance_command, cluster):
+def test_an_enclosure_means_all_its_devices_and_repetition_changes_nothing(maintenance_command, cluster):
     status, out, err = maintenance_command("on", "enclosure/rack-1/enc-1", "--yes", "--timeout", "1")
     assert status == 1, "there is no controller that taints"
     assert "written, and not in effect after 1 s" in err
@@ -55,7 +55,7 @@ def test_an_enclosure_is_all_its_devices_and_what_is_tainted_needs_no_change(mai
     assert "nothing to change" in out
 
 
-def test_off_takes_out_what_is_meant_by_name_or_id_and_leaves_the_rest(maintenance_command, cluster):
+def test_off_removes_only_the_named_entries(maintenance_command, cluster):
     write(cluster, devices=["gpu-1", "elsewhere"])
     status, out, _ = maintenance_command("off", "device/rack-1/enc-1/gpu-1", "--yes")
     assert status == 0, "the slice has no taint on it"
@@ -83,7 +83,7 @@ def test_a_node_is_named_where_a_fabric_reaches_it(maintenance_command, cluster)
         (("on", "node/none"), "there is no node none"),
     ],
 )
-def test_what_cannot_be_in_maintenance_is_one_sentence(maintenance_command, cluster, words, sentence):
+def test_impossible_maintenance_is_refused_with_one_sentence(maintenance_command, cluster, words, sentence):
     status, out, err = maintenance_command(*words, "--yes")
     assert (status, out) == (1, "")
     assert sentence in err

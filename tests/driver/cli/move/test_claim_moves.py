@@ -36,7 +36,7 @@ def test_who_has_no_controller_is_not_waited_for():
     assert claim_moves.count_missing(make_move(pod("d")), frozenset({"d"}), []) == 0
 
 
-def test_what_was_in_maintenance_before_is_not_taken_out():
+def test_a_move_back_only_removes_its_own_entries():
     change = entries.Change(fabric="f", devices=frozenset({"d1"}))
     planned = make_move(pod("a"))
     planned = msgspec.structs.replace(

@@ -66,7 +66,7 @@ def test_a_timeout_is_reported_with_the_way_back(move_command, with_pod):
         (("train", "--timeout", "0"), "is not a span"),
     ],
 )
-def test_what_cannot_be_moved_is_one_sentence(move_command, cluster, words, sentence):
+def test_an_impossible_move_is_refused_with_one_sentence(move_command, cluster, words, sentence):
     status, out, err = move_command(*words, "--yes")
     assert status in (1, 2)
     assert sentence in err

@@ -156,7 +156,7 @@ STATES = {
 
 
 @pytest.mark.parametrize(("held", "state", "since", "waits_for"), STATES.values(), ids=STATES)
-def test_a_device_that_is_attached_shows_its_step_and_what_it_waits_for(held, state, since, waits_for):
+def test_an_attached_device_shows_its_step_and_its_wait(held, state, since, waits_for):
     (device,) = build(attachments=(held,)).devices
     assert (device.state, device.since, device.waits_for) == (state, since, waits_for)
     assert (device.node, device.serial, device.device_class) == ("n1", "S1", "gpu")
@@ -194,7 +194,7 @@ def test_a_device_of_a_node_without_conditions_is_in_use_at_once():
     assert shown.local[0].devices[0].state == "InUse"
 
 
-def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_not_offer():
+def test_devices_show_attributes_and_fabrics_count_devices_not_offered():
     published_attributes = {
         "example.com/rack": slices.Attribute(string="r7"),
         "example.com/rdma": slices.Attribute(bool_=False),
@@ -229,7 +229,7 @@ def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_
 @pytest.mark.parametrize(
     ("unlisted", "state"), [(frozenset(), "Missing"), (frozenset({"fabrics"}), "Unknown")]
 )
-def test_what_no_slice_and_no_fabric_names_is_shown_all_the_same(unlisted, state):
+def test_an_attachment_of_an_unlisted_fabric_is_shown(unlisted, state):
     shown = build(
         claims=(claim(),),
         attachments=(attachment("Ready", fabric="gone", device="x", pool="gone/e"),),
@@ -337,7 +337,7 @@ def test_each_device_in_use_is_shown_once_for_any_objects(listed, held, given_):
     assert all(letter == "\n" or letter.isprintable() for letter in out.file.getvalue())
 
 
-def test_what_waits_comes_first_and_the_rest_is_counted():
+def test_waiting_devices_come_first_and_others_are_counted():
     held = tuple(
         attachment("Ready" if number else "Failed", condition(VISIBLE), device=f"gpu-{number:03}")
         for number in reversed(range(150))

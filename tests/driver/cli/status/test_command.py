@@ -186,7 +186,7 @@ def test_forty_columns_hold_every_name(status_command, cluster, monkeypatch):
         assert name in out
 
 
-def test_a_watch_prints_again_what_changed(status_command, cluster, monkeypatch):
+def test_a_watch_prints_changes_again(status_command, cluster, monkeypatch):
     from drawbar.driver.cli.verbs import status as command
 
     pauses = []

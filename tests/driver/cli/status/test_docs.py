@@ -18,7 +18,7 @@ def test_the_commands_of_the_page_run(status_command, cluster):
         assert "gpu-1" in out
 
 
-def test_the_tree_of_the_page_is_what_is_printed(status_command, cluster):
+def test_the_tree_of_the_page_matches_the_output(status_command, cluster):
     shown = re.search(r"```\n(Fabrics .*?)```", PAGE, re.DOTALL).group(1)
     _, out, _ = status_command()
     ages = re.compile(r" \d+[smhd]\b")

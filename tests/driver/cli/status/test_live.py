@@ -13,7 +13,7 @@ from drawbar.mocks.cluster import deployment
 SECONDS = 30
 
 
-def test_after_a_change_it_holds_what_a_reading_finds(cluster):
+def test_a_followed_cluster_equals_a_fresh_reading(cluster):
     async def work(api):
         wake = asyncio.Event()
         async with live.following(
@@ -32,7 +32,7 @@ def test_after_a_change_it_holds_what_a_reading_finds(cluster):
     cluster(work)
 
 
-def test_what_cannot_be_followed_is_named_until_it_can_be(drawbar_apiserver):
+def test_an_unreadable_kind_is_named_until_it_is_readable(drawbar_apiserver):
     async def work():
         wake = asyncio.Event()
         async with (

@@ -172,7 +172,7 @@ def test_a_rule_that_does_not_exist_is_one_sentence(taint_command, cluster, acti
         ("NoExecute", "effect NoExecute evicts 1 of 1 pod", "is evicted"),
     ],
 )
-def test_the_question_shows_what_the_chosen_effect_does(taint_command, cluster, effect, sentence, fate):
+def test_the_question_shows_the_consequences_of_the_effect(taint_command, cluster, effect, sentence, fate):
     status, out, _ = taint_command(
         "add", "swap", "device/rack-1/enc-1/gpu-1", "--effect", effect, "--dry-run"
     )
@@ -289,7 +289,7 @@ def test_the_api_server_checks_a_dry_run_of_it(taint_command, cluster):
     assert rules(cluster) == []
 
 
-def test_what_the_api_server_refuses_is_refused_before_the_question(taint_command, cluster):
+def test_a_refusal_of_the_api_server_comes_before_the_question(taint_command, cluster):
     status, out, err = taint_command(
         "add", "swap", "device/p/Not_A_Name", "--driver-name", "drawbar.dev", "--allow-empty"
     )

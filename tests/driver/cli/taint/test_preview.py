@@ -91,7 +91,7 @@ def test_no_selector_selects_nothing():
         pytest.param(tolerates(operator="Equal", value="no"), preview.Fate.EVICTED, id="another value"),
     ],
 )
-def test_what_an_allocation_tolerates_decides_what_becomes_of_its_pods(toleration, fate):
+def test_the_tolerations_of_an_allocation_decide_the_fate_of_its_pods(toleration, fate):
     result = preview_taint(
         [make_slice("d1")], [claim("c", "d1", "pod", tolerations=[toleration])], device="d1"
     )

@@ -93,7 +93,7 @@ def test_a_new_rule_has_the_taint_that_was_asked_for():
     }
 
 
-def test_a_rule_that_exists_keeps_who_made_it_and_what_is_not_changed():
+def test_an_existing_rule_keeps_its_author_and_unchanged_fields():
     annotations = {
         taintrules.CREATED_BY_ANNOTATION: "bob",
         taintrules.REASON_ANNOTATION: "fan",
@@ -280,12 +280,12 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
         pytest.param(make_request(), make_rule(owner="other"), "batch of other", id="batch"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
+def test_impossible_requests_are_refused_with_a_sentence(asked, before, words):
     with pytest.raises(errors.UsageError, match=words):
         rule_steps.check(asked, before)
 
 
-def test_what_is_as_long_as_may_be_is_taken():
+def test_values_of_the_maximum_length_are_accepted():
     rule_steps.check(
         make_request(name="a" * rule_steps.NAME_CHARS_MAX, reason="x" * rule_steps.REASON_CHARS_MAX), None
     )

@@ -28,7 +28,7 @@ async def rows_of_status(api):
     return {row.key: row for row in device_rows.from_tree(built)}
 
 
-def test_after_a_change_the_page_is_what_status_reads(cluster):
+def test_the_page_equals_status_after_a_change(cluster):
     async def work(api):
         async with following.following(api, driver="drawbar.dev") as latest:
             assert latest.page.rows == await rows_of_status(api)
@@ -43,7 +43,7 @@ def test_after_a_change_the_page_is_what_status_reads(cluster):
     cluster(work)
 
 
-def test_what_cannot_be_read_is_on_the_page_until_it_can_be(drawbar_apiserver):
+def test_an_unreadable_kind_is_on_the_page_until_it_is_readable(drawbar_apiserver):
     async def work():
         async with (
             client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api,

@@ -103,7 +103,7 @@ async def read_update(response):
                 return json.loads(line.removeprefix(b"data: "))
 
 
-async def test_each_reader_sees_what_his_token_may_read(hosted):
+async def test_each_reader_sees_only_objects_readable_with_their_token(hosted):
     whole, status, _ = await hosted.enter(hosted.cluster.token_for(READER))
     assert status == 204
     part, status, _ = await hosted.enter(hosted.cluster.token_for(PARTIAL))

@@ -366,7 +366,7 @@ def test_groups_and_states_are_views_of_the_same(cluster, served):
     cluster(work)
 
 
-def test_what_cannot_be_read_is_named(drawbar_apiserver, served):
+def test_an_unreadable_kind_is_named(drawbar_apiserver, served):
     async def work():
         async with (
             client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api,

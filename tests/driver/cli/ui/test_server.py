@@ -148,7 +148,7 @@ async def test_nothing_can_be_written(method):
         assert answer.status == 405
 
 
-async def test_a_stream_begins_with_all_and_goes_on_with_what_changed():
+async def test_a_stream_begins_with_all_rows_and_continues_with_changes():
     async with asking(page(3)) as (latest, url, session), session.get(url + "updates") as stream:
         first = await read_update(stream)
         assert (first["isWhole"], len(first["rows"])) == (True, 3)

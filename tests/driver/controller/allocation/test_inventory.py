@@ -154,7 +154,7 @@ def test_a_device_beyond_the_offer_is_not_free_for_immediate_allocation():
     assert {key.device: device.free for key, device in devices.items()} == {"d-00": False, "d-01": True}
 
 
-async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):
+async def test_the_controller_knows_its_withdrawn_devices_at_once(controller_world, until):
     async with controller_world() as cluster:
         controller = await cluster.controller(immediate_allocation=True)
         (immediate,) = controller._allocators.ways

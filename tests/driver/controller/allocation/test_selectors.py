@@ -87,7 +87,7 @@ async def test_a_fault_that_passes_is_asked_about_again():
     assert judge.pending
 
 
-async def test_so_much_time_is_used_at_once_and_what_is_left_is_asked_for_again():
+async def test_evaluation_stops_at_the_time_limit():
     evaluator = Refusing()
     evaluator.seconds = 0.6
     judge = selectors.Judge("drawbar.dev", evaluator)
@@ -113,7 +113,7 @@ async def test_an_invalid_capacity_only_fails_the_selector(judge):
     assert "not a quantity" in judge.faults["true"]
 
 
-async def test_what_a_namespace_used_comes_back(monkeypatch):
+async def test_the_budget_of_a_namespace_recovers(monkeypatch):
     budget = selectors.Budget()
     monkeypatch.setattr(selectors, "BUDGETS_MAX", 2)
     now = 1000.0

@@ -162,7 +162,7 @@ def test_the_claim_fails_with_the_sentence(changes, words):
     assert failure.reason in outcomes.FAILURES
 
 
-def test_what_stands_is_not_written_again():
+def test_an_existing_condition_is_not_written_again():
     (record,) = plan.plan(
         plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, demand=USED),
         NOW,
@@ -179,7 +179,7 @@ def test_what_stands_is_not_written_again():
         (attachment().spec.claim, "delete the pods of claim "),
     ],
 )
-def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
+def test_a_seen_device_is_reported_with_date_and_remedy(claim, hint):
     held = attachment(ATTACHED, SEEN, claim=claim)
     changes = {"demand": USED if claim is not None else None}
     (record,) = plan.plan(plan_observed(held, contradiction=FREE, **changes), NOW)

@@ -47,7 +47,7 @@ class Context(types.SimpleNamespace):
 
 
 @pytest.mark.parametrize("room", [1000, 10])
-def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_five_seconds(monkeypatch, room):
+def test_events_dropped_by_a_full_queue_are_not_retried_at_every_look(monkeypatch, room):
     monkeypatch.setattr(events, "QUEUE_LIMIT", room)
     context = Context()
     looking = delays.Delays(context=context)

@@ -97,7 +97,7 @@ async def test_an_operator_takes_a_device_from_a_node_that_does_not_let_go(serve
         assert cluster.calls("detach") == [DEVICE]
 
 
-async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for_it(served_world, until):
+async def test_a_device_attached_by_hand_is_never_reported_to_a_claim(served_world, until):
     async with served_world() as cluster:
         body = scenes.document(NAME, "node-1", pool="fab/enc-1", hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)

@@ -133,7 +133,7 @@ def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_wh
     assert words in failure.failure.message
 
 
-def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
+def test_refused_credentials_are_the_failure_at_the_deadline():
     failure = attachments.Failure(
         reason=reasons.FABRIC_CREDENTIALS_REFUSED, message="read only", retryable=True
     )
@@ -208,7 +208,7 @@ async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_forc
 
 
 @pytest.mark.parametrize("reply", ["comes", "is lost, and the controller dies"])
-async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(controller_world, until, reply):
+async def test_a_device_unknown_to_a_restored_backup_is_detached_and_freed(controller_world, until, reply):
     async with controller_world() as cluster:
         await in_use(cluster, until)
         await cluster.stop()
@@ -299,7 +299,7 @@ async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(control
         assert (await cluster.device_conditions())["gpu-0"] == {"attached": "Attached"}
 
 
-async def test_a_fabric_that_keeps_no_marks_shows_what_has_no_record_and_leaves_it(controller_world, until):
+async def test_unrecorded_connections_without_marks_are_shown_and_left_alone(controller_world, until):
     async with controller_world(keepsMarks=False) as cluster:
         await in_use(cluster, until)
         await cluster.stop()

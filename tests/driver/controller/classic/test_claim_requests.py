@@ -68,7 +68,7 @@ def test_a_class_without_parameters_stands_for_the_devices_that_its_name_begins_
     assert requested.requests[0].device_class == matching.ANY
 
 
-def test_a_claim_adds_to_what_its_class_says():
+def test_a_claim_adds_to_the_request_of_its_class():
     device_class = OURS | {"parametersRef": MAP | {"namespace": "ns", "name": "class"}}
     claim = old_claim(resourceClassName="gpu", parametersRef=MAP, allocationMode="Immediate")
     sources_ = sources(
@@ -182,7 +182,7 @@ def use(requests_=(), driver=DRIVER, **reported):
     return config
 
 
-def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
+def test_the_allocation_carries_parameters_of_class_and_claim():
     reported = use(environment={"MODE": "fast"}, claimVariables=["DEPTH"])
     big = {"metadata": {"name": "big"}, "spec": CLASS["spec"] | {"config": [reported, opaque(optional=True)]}}
     own = use(["s"], environment={"DEPTH": "4"})
@@ -271,7 +271,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
         ),
     ],
 )
-def test_what_cannot_be_served_is_a_problem_that_names_it(devices, problem):
+def test_an_unsupported_request_is_a_problem_with_its_name(devices, problem):
     assert problem in read_own_requests(new_claim(**devices), sources(CLASS)).problem
 
 

@@ -323,7 +323,7 @@ async def test_a_claim_that_cannot_be_served_gets_the_reason(running, until):
         assert events["CannotServeClaim"] == "its class none does not exist"
 
 
-async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(running, until):
+async def test_parameters_of_class_and_claim_are_written_into_the_allocation(running, until):
     def opaque(**content):
         head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
         return {"opaque": {"driver": DRIVER, "parameters": head | content}}

@@ -104,7 +104,7 @@ async def hands(tmp_path):
         yield hands_
 
 
-async def test_what_was_decided_on_an_old_view_makes_no_pod_wait(hands):
+async def test_a_decision_on_an_outdated_view_delays_no_pod(hands):
     answer = await hands.answer()
     assert await hands.executor().carry_out([answer])
     # It has another version by now, then it is gone.
@@ -113,7 +113,7 @@ async def test_what_was_decided_on_an_old_view_makes_no_pod_wait(hands):
     assert await hands.executor().carry_out([answer])
 
 
-async def test_what_is_not_allowed_is_tried_again_after_a_pause(hands):
+async def test_a_denied_write_is_retried_later(hands):
     stranger = await hands.connect("stranger")
     answer = await hands.answer()
     with pytest.raises(errors.Denied):

@@ -89,7 +89,7 @@ async def test_a_defect_becomes_an_error_of_the_set_that_names_the_adapter_and_n
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_errors_of_the_set_and_what_ends_a_task_pass_as_they_are(call, error):
+async def test_contract_errors_and_cancellations_pass_unchanged(call, error):
     assert await answer_of(call, error) is error
 
 

@@ -60,7 +60,7 @@ def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
         ({"ca.crt": PEM}, "the authority is not a PEM certificate"),
     ],
 )
-def test_what_is_wrong_is_reported_by_its_key_and_never_by_its_value(values, words):
+def test_a_wrong_secret_is_reported_by_key_and_never_by_value(values, words):
     _, problems = parse_secret(**values)
     assert words in "; ".join(problems)
     assert "hunter2" not in str(problems)

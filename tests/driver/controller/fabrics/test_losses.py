@@ -124,7 +124,7 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
 
 
 @virtualtime.in_virtual_time
-async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
+async def test_a_missing_device_keeps_its_count_while_a_part_is_unreadable():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
         devices, hosts = manager.devices_now, manager.hosts_now
@@ -187,7 +187,7 @@ async def test_the_first_listing_takes_no_attached_device_away_either():
 
 @pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
 @virtualtime.in_virtual_time
-async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
+async def test_the_first_listing_is_compared_with_the_published_devices(count, missing):
     names = [f"d{number}" for number in range(8)]
     async with sessions.running(Manager(count=count), held=make_published_holdings(*names)) as opened:
         assert opened.missing == set(names[count:] if missing else ())
@@ -198,7 +198,7 @@ async def test_the_first_listing_is_compared_with_what_is_published(count, missi
 
 
 @virtualtime.in_virtual_time
-async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
+async def test_a_published_device_in_the_second_listing_was_never_missing():
     manager, listener = Manager(count=0), Recording()
     async with sessions.running(manager, listener, held=make_published_holdings("d0", "d1")) as opened:
         manager.devices_now = Manager(count=2).devices_now

@@ -53,7 +53,7 @@ def test_the_devices_that_share_a_number_are_named(case):
         assert shared == {kind for kind, ids in expected.items() if each.id in ids}
 
 
-def test_what_is_removed_shares_nothing():
+def test_a_removed_device_shares_no_identifier():
     first, second = device("a", DSN, serial="S1"), device("b", DSN, serial="S1")
     listed = numbers.Numbers.from_devices([first, second])
     assert numbers.remove_identifiers(first, listed.find_shared(first)) == device("a")

@@ -74,7 +74,7 @@ async def reading(manager, opened):
 
 
 @virtualtime.in_virtual_time
-async def test_what_the_watch_told_of_a_device_during_a_listing_stands_after_it():
+async def test_a_device_event_during_a_listing_survives_it():
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):
@@ -93,7 +93,7 @@ async def test_a_device_that_the_watch_told_of_as_gone_does_not_come_back_with_t
 
 
 @virtualtime.in_virtual_time
-async def test_what_the_watch_told_of_a_host_during_a_listing_stands_after_it():
+async def test_a_host_event_during_a_listing_survives_it():
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):
@@ -111,7 +111,7 @@ async def test_an_operations_answer_during_a_listing_stands_after_it():
 
 
 @virtualtime.in_virtual_time
-async def test_what_was_reported_during_one_listing_does_not_stand_against_the_next():
+async def test_an_event_during_one_listing_does_not_override_the_next():
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):
@@ -123,7 +123,7 @@ async def test_what_was_reported_during_one_listing_does_not_stand_against_the_n
 
 
 @virtualtime.in_virtual_time
-async def test_what_was_reported_before_a_listing_does_not_stand_against_it():
+async def test_an_event_before_a_listing_does_not_override_it():
     manager = Manager()
     async with connected(manager) as opened:
         opened.inventory.learn(NEW)

@@ -105,7 +105,7 @@ def read_allocation(action):
     return action.node, [(result.request, result.device) for result in action.allocation.devices.results]
 
 
-def test_the_allocation_is_what_the_scheduler_would_have_written():
+def test_the_allocation_equals_the_schedulers():
     action = plan_claim(claim(request()), inventory(device("g-0")))
     assert msgspec.json.decode(msgspec.json.encode(action.allocation)) == {
         "devices": {
@@ -222,7 +222,7 @@ def test_parameters_come_along_for_the_requests_that_they_are_for():
         (claim(request(capacity={"requests": {"memory": "1Gi"}})), "request gpu asks for a capacity"),
     ],
 )
-def test_what_only_the_scheduler_can_do_is_refused_with_the_reason(asked, words):
+def test_features_of_the_scheduler_are_refused_with_the_reason(asked, words):
     action = plan_claim(asked, inventory(device("g-0")))
     assert isinstance(action, decisions.Wait)
     assert (action.reason, words in action.message) == (reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED, True)

@@ -42,19 +42,19 @@ def make_slices():
     return (action.slice,)
 
 
-def test_what_is_reserved_is_not_published():
+def test_a_reserved_device_is_not_published():
     devices, _ = read_published(desired.plan(observe_pools("d-1"), NOW))
     assert devices.keys() == {"d-0"}
 
 
-def test_what_becomes_reserved_is_withdrawn_and_what_no_longer_is_comes_back():
+def test_a_device_is_withdrawn_while_it_is_reserved():
     devices, slice_ = read_published(desired.plan(observe_pools("d-1", published=make_slices()), NOW))
     assert devices.keys() == {"d-0"}
     devices, _ = read_published(desired.plan(observe_pools(published=(slice_,)), NOW))
     assert devices.keys() == {"d-0", "d-1"}
 
 
-def test_what_the_scheduler_gave_away_before_stays_with_a_taint_until_it_is_let_go():
+def test_a_reserved_device_in_use_is_tainted_until_released():
     devices, slice_ = read_published(
         desired.plan(observe_pools("d-1", published=make_slices(), ours=["d-1"]), NOW)
     )
@@ -65,7 +65,7 @@ def test_what_the_scheduler_gave_away_before_stays_with_a_taint_until_it_is_let_
     assert devices.keys() == {"d-0"}
 
 
-def test_what_was_allocated_at_once_is_never_published_meanwhile():
+def test_an_immediately_allocated_device_is_not_published():
     devices, _ = read_published(desired.plan(observe_pools("d-1", ours=["d-1"]), NOW))
     assert devices.keys() == {"d-0"}
 
@@ -75,7 +75,7 @@ def attachment(name, pool, claim="c"):
     return scenes.attachment(device=name, pool=pool, claim=reference)
 
 
-def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
+def test_a_device_that_is_no_longer_reserved_stays_in_its_claims_pool():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
     facts = fabric_state.Facts(

@@ -141,7 +141,7 @@ def test_the_places_of_a_fabric(devices, holds, claimed, expected):
         assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, (), None)
 
 
-def test_a_place_shows_what_all_devices_of_its_model_have_in_common():
+def test_a_place_shows_the_common_values_of_its_models_devices():
     alike = [
         device("a", vendor="V", enclosure="e1", memory_bytes=8),
         device("b", vendor="V", enclosure="e2", memory_bytes=8),
@@ -193,7 +193,7 @@ ADOPTIONS = {
 
 
 @pytest.mark.parametrize(("devices", "mark", "spoken_for", "expected"), ADOPTIONS.values(), ids=ADOPTIONS)
-def test_what_an_attach_adopts(devices, mark, spoken_for, expected):
+def test_an_attach_adopts_only_its_own_device(devices, mark, spoken_for, expected):
     by_id = {each.id: each for each in devices}
     arranged = arrange(devices, make_holding("m-1"), mark=mark)
     adopted = any_of_model.adoptable(by_id, make_holding("m-1"), arranged, mark, spoken_for=spoken_for)
@@ -202,7 +202,7 @@ def test_what_an_attach_adopts(devices, mark, spoken_for, expected):
     assert any_of_model.adoptable(by_id, recorded, arranged, mark) is None
 
 
-def test_what_was_connected_before_an_attachment_waited_is_never_adopted():
+def test_an_older_connection_is_never_adopted():
     devices = {"a": device("a", "h1", mark=None)}
     before = arrange(devices.values(), mark=None)
     arranged = arrange(devices.values(), make_holding("m-1"), mark=None, memory=before.memory)
@@ -249,7 +249,7 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
     assert again.parts == arranged.parts
 
 
-def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common():
+def test_a_memory_chunk_is_neither_adopted_nor_counted_among_a_models_devices():
     part = device("d", "h1", memory_bytes=9, slice_of=contract.Slice(origin_id="c"))
     waiting = make_holding("m-1")
     arrangement = arrange([*FREE, part], waiting)

@@ -64,7 +64,7 @@ def test_named_devices_are_one_and_are_not_offered_alone():
         ),
     ],
 )
-def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sentence(wanted, sentence):
+def test_an_impossible_composite_is_reported_and_not_offered(wanted, sentence):
     arranged = arrange(spec(*wanted), DEVICES)
     assert arranged.problems == (f"composite {sentence}",)
     assert wanted[-1].name not in arranged.members
@@ -106,7 +106,7 @@ def test_ids_are_members_by_their_dra_names():
     assert arranged.composite_of("GPU:1") is None
 
 
-def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
+def test_a_composite_has_common_values_and_the_sum_of_memory():
     whole = group.compose(
         "duo",
         [
@@ -290,15 +290,13 @@ def test_the_name_of_a_composite_of_a_rule_is_derived_from_its_devices():
     ],
     ids=["sick", "in use by another owner", "in maintenance"],
 )
-def test_what_cannot_be_attached_now_is_left_over_before_others_but_replaced_in_no_composite(
-    devices, changes
-):
+def test_an_unattachable_device_is_left_over_first_and_keeps_its_composite(devices, changes):
     listed = [devices, *GPUS[1:3]]
     assert groups(by_rule(listed, **changes)) == ["g2+g10"]
     assert groups(by_rule(listed, published=members_by_name("g1", "g2"), **changes)) == ["g1+g2"]
 
 
-def test_what_is_reserved_or_named_is_in_no_composite_of_a_rule():
+def test_reserved_and_named_devices_are_in_no_rule_composite():
     assert groups(by_rule(GPUS, reserved=("g1",))) == ["g2+g10"]
     fabric = spec(make_composite("duo", "g1", "gone"), composite_rules=(rule(),))
     assert groups(arrange(fabric, GPUS)) == ["g2+g10"]
@@ -342,14 +340,14 @@ def test_what_is_reserved_or_named_is_in_no_composite_of_a_rule():
         ),
     ],
 )
-def test_what_a_rule_leaves_over_is_reported_in_one_sentence_and_not_offered_alone(devices, rules, sentence):
+def test_devices_left_over_by_a_rule_are_reported_in_one_sentence(devices, rules, sentence):
     arranged = by_rule(devices, *rules)
     assert arranged.problems == (f"composite rule {sentence}",)
     over = {item.id for item in devices} - {member for own in arranged.members.values() for member in own}
     assert (over <= arranged.withheld) == (rules[0].leftover is fabrics.Leftover.WITHHELD)
 
 
-def test_what_a_rule_leaves_over_is_offered_alone_where_the_rule_wants_that():
+def test_devices_left_over_are_offered_alone_if_the_rule_allows_it():
     arranged = by_rule(GPUS[:3], rule(leftover="alone"))
     assert (arranged.withheld, arranged.problems) == ({"g1", "g2"}, ())
     assert groups(by_rule(GPUS, rule(leftover="alone"), published=arranged.members)) == ["g1+g2", "g10+g11"]
@@ -423,7 +421,7 @@ def test_a_published_composite_goes_with_its_rule_unless_a_claim_has_it(rules):
     assert arrange(spec(), GPUS, published=PUBLISHED, in_use={name}).members == PUBLISHED
 
 
-def test_what_is_published_under_a_name_that_is_not_derived_from_it_is_no_composite():
+def test_a_published_name_not_derived_from_members_is_no_composite():
     assert groups(by_rule(GPUS, published={"pair-00000000": ("g2", "g10")})) == ["g1+g2", "g10+g11"]
 
 

@@ -26,7 +26,7 @@ SHOWS, LOST, SILENT = holdings.NodeReport
         pytest.param((ATTACHED, VISIBLE), True, SILENT, id="its-node-is-gone"),
     ],
 )
-def test_what_the_node_of_a_device_reports(conditions, node_gone, report):
+def test_a_holding_has_the_report_of_its_devices_node(conditions, node_gone, report):
     held = holdings.Holdings.from_parts([holdings.Holding.from_attachment(attachment(*conditions))])
     held = held.replace_absence("n1", NOW if node_gone else None)
     assert held.reports(NOW) == {"d": report}
@@ -41,7 +41,7 @@ def test_a_node_counts_as_gone_from_its_moment_on():
     assert held.replace_absence("n1", None).reports(later) == {"d": SHOWS}
 
 
-def test_a_change_makes_another_value_and_what_is_the_same_makes_none():
+def test_only_real_changes_make_another_value():
     part = holdings.Holding(name="d", uid="u", host_id="h1")
     empty = holdings.Holdings()
     held = empty.add_part(part)

@@ -117,7 +117,7 @@ def result(**changes):
     return claims.AllocationResult(**(fields | {"consumed_capacity": {"memory": "2Gi"}} | changes))
 
 
-def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
+def test_the_share_of_a_claim_is_its_consumed_capacity():
     share = memory_chunk.read_share(result(), ONE, POOL)
     assert (share.device, share.device_id, share.memory_bytes) == ("pool-0", "pool-0", 2 * GIB)
     assert memory_chunk.read_share(result(), ONE, None).device_id == "", "the pool may be listed later"
@@ -134,6 +134,6 @@ def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
         ({"memory": "100m"}, "steps of 1Gi"),
     ],
 )
-def test_what_cannot_be_carved_is_refused_with_a_sentence(consumed, words):
+def test_an_impossible_share_is_refused_with_a_sentence(consumed, words):
     with pytest.raises(memory_chunk.CannotCarve, match=words):
         memory_chunk.read_share(result(consumed_capacity=consumed), ONE, POOL)

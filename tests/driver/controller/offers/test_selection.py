@@ -78,7 +78,7 @@ def test_of_a_number_those_stay_that_are_held_or_published(situation, expected):
     assert list_offered({"max_per_model": 2}, *GPUS, **situation) == expected
 
 
-def test_what_another_cluster_uses_makes_room_for_a_free_one_and_ours_does_not():
+def test_devices_of_another_cluster_do_not_count_towards_the_offer():
     used = (device("g0", model="H100", connection=ELSEWHERE), *GPUS[1:])
     assert list_offered({"max_per_model": 2}, *used) == ["g1", "g2"]
     assert list_offered({"max_per_model": 2}, *used, held={"g0"}) == ["g0", "g1"]
@@ -105,7 +105,7 @@ def test_a_number_is_never_exceeded_and_no_order_matters(fleet, most, held, dice
 
 
 @given(FLEETS, FLEETS, st.integers(0, 4))
-def test_what_comes_or_goes_displaces_nothing_that_is_offered(before, after, most):
+def test_arrivals_and_departures_displace_no_offered_device(before, after, most):
     offer = fabrics.Offer(max_per_model=most)
 
     def choose_devices(fleet, shown):

@@ -165,7 +165,7 @@ async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, unt
         await until(second.readiness, lambda readiness: readiness and readiness[1]["role"] == "leader")
 
 
-async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path):
+async def test_unready_parts_are_named(controller_world, until, tmp_path):
     page = Page(tmp_path / "h.sock")
     async with controller_world() as cluster:
         cluster.server.faults.add(

@@ -95,7 +95,7 @@ def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
     assert counted.value("detaches_total", result="Released") == 1
 
 
-def test_nothing_is_remembered_of_what_is_over(counted):
+def test_finished_measurements_are_forgotten(counted):
     go_there(counted.latency)
     come_back(counted.latency)
     assert (counted.latency._there.measured, counted.latency._back.measured) == ({}, {})
@@ -171,7 +171,7 @@ def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
     assert counted.value("step_duration_seconds_sum", step="connect") == 2.0
 
 
-def test_what_began_before_this_process_is_counted_and_not_timed(counted):
+def test_operations_of_a_previous_process_are_counted_and_not_timed(counted):
     latencies = counted.latency
     latencies.note_call(KEY, ATTACH)
     latencies.note_claim_report(KEY)
@@ -227,7 +227,7 @@ FORCED = attachments.DeviceAttachment(
     [(RELEASED, "Released"), (FORCED, "Forced"), (LEAVING, "NodeGone")],
     ids=["released", "forced", "node gone"],
 )
-def test_a_detach_is_counted_by_what_allowed_it(counted, last, result):
+def test_a_detach_is_counted_by_its_reason(counted, last, result):
     counted.latency.note_change(KEY, last, None)
     assert counted.value("detaches_total", result=result) == 1
 

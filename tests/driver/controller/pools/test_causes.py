@@ -67,7 +67,7 @@ def test_every_cause_is_one_of_these():
 
 @pytest.mark.parametrize("words", [WORDS, {}], ids=["known", "unknown"])
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(source, words):
+def test_every_taint_has_one_sentence_with_problem_and_remedy(source, words):
     taint = only(make_cause(source, words))
     assert taint.description.count(". ") == 0
     assert taint.description.endswith(".")
@@ -77,7 +77,7 @@ def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(source
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_others_say_is_cut_to_whole_characters(source):
+def test_foreign_text_is_cut_to_whole_characters(source):
     long = "ä" * 9000
     taint = only(make_cause(source, dict.fromkeys(("node", "host", "message"), long)), fabric=long)
     assert len(taint.description.encode()) <= 1024
@@ -98,7 +98,7 @@ def test_a_failed_attach_names_who_noticed_how_often_and_for_how_long():
     assert only(by_node).data["source"] == "node"
 
 
-def test_a_finding_names_the_node_and_what_it_found():
+def test_a_finding_names_the_node_and_the_problem():
     reports = only(make_cause("nvme-not-live=resetting"))
     assert reports.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
     assert reports.data == {
@@ -124,7 +124,7 @@ def test_a_past_failure_keeps_its_report():
     assert only(old=(reports,)) == reports
 
 
-def test_only_what_evicts_has_a_rate():
+def test_only_evicting_taints_have_a_rate():
     rates = {name: only(make_cause(name)).evictions_per_second for name in SOURCES}
     assert {name for name, rate in rates.items() if rate} == {"device-lost", "device-lost-by-the-fabric"}
 
@@ -187,7 +187,7 @@ def make_device(name, host=""):
     return device(name, "", connection=contract.Connection(host_id=host) if host else None)
 
 
-def test_what_an_attachment_does_not_say_comes_from_the_listing_and_from_what_failed_before():
+def test_missing_explanations_come_from_the_listing_and_earlier_failures():
     claim = attachments.ClaimReference(namespace="default", name="c1", uid="u")
     error = attachments.Failure(reason="FabricError", message="port down")
     by_hand = scenes.attachment(fabric="f", device="a", node_name="node-1", claim=None)

@@ -42,7 +42,7 @@ def test_of_a_device_with_slices_the_slices_are_published_and_not_the_device():
     assert [device.name for device in action.slice.spec.devices] == ["a-slice-1", "b"]
 
 
-def test_what_is_published_already_is_not_written_again():
+def test_published_devices_are_not_written_again():
     listed = (device("a"), device("b", memory_bytes=80 * 1024**3))
     assert desired.plan(make_fabric_state(*listed, published=publish_slices(*listed)), NOW) == ()
 
@@ -58,7 +58,7 @@ def test_a_device_missing_in_one_doubtful_listing_stays_published():
     assert [device.name for device in action.slice.spec.devices] == ["a"]
 
 
-def test_what_is_missing_keeps_its_room_and_others_go_to_another_pool():
+def test_missing_devices_keep_their_room_in_the_pool():
     before = publish_slices(*(device(f"a{number}") for number in range(64)))
     missing = frozenset(device.name for device in before[0].spec.devices)
     (action,) = desired.plan(make_fabric_state(device("b"), published=before, missing=missing), NOW)
@@ -66,7 +66,7 @@ def test_what_is_missing_keeps_its_room_and_others_go_to_another_pool():
     assert (action.slice.spec.pool.name, len(action.slice.spec.devices)) == ("f/e/1", 1)
 
 
-def test_what_is_reserved_is_withdrawn_though_it_is_missing():
+def test_a_missing_device_is_withdrawn_once_reserved():
     before = publish_slices(device("a"), device("b"))
     gone = {"missing": frozenset({"b"}), "reserved": frozenset({"b"})}
     (action,) = desired.plan(make_fabric_state(device("a"), device("b"), published=before, **gone), NOW)
@@ -328,7 +328,7 @@ def test_a_rule_is_published_as_composites_that_name_their_members():
     assert list_offered([action]) == [name]
 
 
-def test_what_is_published_tells_a_controller_that_begins_which_devices_are_together():
+def test_a_new_controller_reads_composites_from_published_slices():
     before = publish_slices(device("b"), device("c"), **PAIRS)
     came = (device("a"), device("b"), device("c"))
     assert desired.plan(make_fabric_state(*came, published=before, **PAIRS), NOW) == ()
@@ -394,7 +394,7 @@ def test_pools_beyond_the_limit_of_slices_are_withheld_and_reported():
     assert beyond == desired.Withheld(pools=("f/c", "f/d"), devices=2)
 
 
-def test_what_is_published_goes_before_what_is_new_under_a_limit():
+def test_published_devices_precede_new_ones_under_a_limit():
     (beyond,) = plan_limited(1, "a", "z", before=("z",))
     assert beyond == desired.Withheld(pools=("f/a",), devices=1)
 

@@ -137,7 +137,7 @@ SHARE = attachments.Share(device="b", device_id="b", share_id="s", memory_bytes=
 
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, encoding.Encoding.TAINT_SLICE])
 @given(attachment=hostile(device="share-1", share=SHARE))
-def test_what_a_node_reports_of_a_share_that_it_has_is_nothing_against_the_other_shares(form, attachment):
+def test_a_nodes_report_on_one_share_leaves_other_shares_untainted(form, attachment):
     if not attachment.holds(attachments.ATTACHED):
         return
     assert of_device(plan_slices([attachment], form), "b")[1] == ()

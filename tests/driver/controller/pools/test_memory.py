@@ -58,7 +58,7 @@ def test_a_pool_is_offered_by_capacity_in_a_class_of_its_own():
         "never more than it has",
     ],
 )
-def test_what_claims_of_this_cluster_have_counts_as_offered(free, made, value):
+def test_shares_of_own_claims_count_as_offered(free, made, value):
     (device,) = publish_devices(pool(free), made=made)
     assert device.capacity["memory"].value == value
 

@@ -56,7 +56,7 @@ def test_they_are_made_and_set_up_in_order_of_their_numbers(tree):
     }
 
 
-def test_what_needs_no_link_needs_no_interface(tree):
+def test_functions_without_link_settings_need_no_interface(tree):
     bare = msgspec.structs.replace(card_of(tree).first, net_interfaces=())
     card = model.Card(functions=(bare,))
     assert steps(card, make_virtual_functions(Group(count=2)), begun=False) == [

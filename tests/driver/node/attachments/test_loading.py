@@ -178,7 +178,7 @@ async def test_a_hook_ends_with_the_daemon(hook_settings):
         ),
     ],
 )
-async def test_what_is_not_there_or_not_trusted_is_not_run(hook_settings, spoil, asked, words):
+async def test_a_missing_or_untrusted_hook_is_not_run(hook_settings, spoil, asked, words):
     path = put(hook_settings, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
     spoil(hook_settings)
     assert re.search(words, await outcome(hook_settings, **asked))
@@ -325,7 +325,7 @@ async def test_a_load_cancelled_before_it_began_never_happens(hook_settings, ans
     assert answers.loaded == []
 
 
-def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
+def test_a_load_without_a_hook_has_its_own_reason():
     context = types.SimpleNamespace(boot_id="boot-1")
     context.memory = lambda _: Memory(uid="", hook_for=("claim-1", ""), hook=make_ended_task("no port"))
     for hook, failure in (("h", errors.HookFailed), ("", errors.BitstreamNotLoaded)):

@@ -590,7 +590,7 @@ def attachment(*, slot="", connected="", seen="", boot_id="boot-1"):
         (attachment(), ""),
     ],
 )
-def test_what_was_seen_in_this_boot_counts_before_what_is_expected(attached, slot_name):
+def test_the_slot_seen_in_this_boot_takes_precedence(attached, slot_name):
     assert matching.find_expected_slot(attached, "boot-1") == slot_name
 
 

@@ -506,7 +506,7 @@ def test_a_used_device_stays_hidden_until_its_treatment_is_done(outcome, claim):
         assert (actions.ReportClean in planned) == isinstance(outcome, treatment_plan.Done)
 
 
-def test_a_daemon_notes_when_it_first_saw_what_holds():
+def test_a_daemon_notes_the_first_time_of_each_condition():
     memory = context.Memory(uid="a")
     for number, of in enumerate(
         (

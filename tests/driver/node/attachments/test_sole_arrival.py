@@ -47,7 +47,7 @@ def fingerprint(bus):
     return witnesses.fingerprint(card)
 
 
-def test_what_was_listed_before_the_attach_is_known():
+def test_cards_present_before_the_attach_are_known():
     node = Hardware(1)
     before = node.ledger.baseline()
     node.change(come=[2])
@@ -94,7 +94,7 @@ def test_a_card_that_vanished_shortly_before_is_remembered_unless_it_was_release
     assert (fingerprint(1) in vanished) == is_remembered
 
 
-def test_what_vanishes_during_the_attach_is_remembered_too():
+def test_cards_vanished_during_the_attach_are_remembered():
     node = Hardware(1)
     before = node.ledger.baseline()
     node.change(go=[1])

@@ -57,6 +57,6 @@ def card(tmp_path):
         ({}, {}, None),
     ],
 )
-def test_what_is_too_old_or_shows_no_version_is_named(tmp_path, card, shown, least, words):
+def test_an_old_or_unknown_version_is_named(tmp_path, card, shown, least, words):
     why = initialisation.too_old(card(**shown), Versions(**least), tmp_path)
     assert why is None if words is None else why.startswith(words)

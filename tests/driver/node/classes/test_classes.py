@@ -132,7 +132,7 @@ async def test_a_function_without_a_driver_gets_one(tmp_path, until):
         await until(attempt, lambda missing: missing is None)
 
 
-async def test_what_is_ready_is_not_touched(card, tmp_path):
+async def test_a_ready_card_is_not_touched(card, tmp_path):
     seen = card(device(DeviceClass.NVME))
     probe = tmp_path / "sys/bus/pci/drivers_probe"
     before = probe.read_bytes() if probe.exists() else None
@@ -200,7 +200,7 @@ def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card,
     assert "/dev/nvidia-uvm" not in paths(edits)
 
 
-def test_a_gpu_whose_number_the_driver_does_not_show_gives_what_sysfs_shows(card, tmp_path):
+def test_a_gpu_without_a_number_gets_its_files_from_sysfs(card, tmp_path):
     seen = card(device(DeviceClass.GPU, vendor=0x10DE))
     edits = gpu.Gpu().edits(*nvidia(tmp_path, seen, text="Model: H100\n"))
     assert paths(edits) == ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/nvidiactl"]

@@ -154,7 +154,7 @@ def test_drivers_that_bind_after_the_cards_own_are_waited_for(tree, monkeypatch)
     assert not dfl.await_engine(tree.root, card_of(tree), lambda: False).is_complete, "no longer wanted"
 
 
-def test_what_is_not_wanted_any_more_is_not_loaded(tree, answers):
+def test_an_unwanted_bitstream_is_not_loaded(tree, answers):
     with pytest.raises(errors.BitstreamNotLoaded, match="was not loaded in time"):
         load(tree, bitstreams.gbs(), is_wanted=False)
     assert answers.loaded == []
@@ -175,7 +175,7 @@ def test_a_kernel_that_refuses_is_quoted_with_the_remedy(tree, answers, number, 
         load(tree, bitstreams.gbs())
 
 
-def test_what_the_card_finds_wrong_is_quoted_from_its_manager(tree, answers):
+def test_an_error_of_the_card_is_quoted_from_its_manager(tree, answers):
     answers.finds = "reconfig CRC error\nreconfig incompatible image"
     with pytest.raises(errors.BitstreamNotLoaded) as caught:
         load(tree, bitstreams.gbs())

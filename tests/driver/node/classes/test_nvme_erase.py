@@ -161,7 +161,7 @@ def test_a_namespace_that_its_user_hid_is_no_way_past_the_erase():
 
 
 @pytest.mark.parametrize("ways", [0, BLOCK])
-def test_what_may_be_another_hosts_is_not_erased_with_it(ways):
+def test_a_namespace_of_another_host_is_not_erased(ways):
     disk = Disk(oacs=FORMAT | NAMESPACES, namespaces=2, sanicap=ways, cmic=0b10)
     disk.unattached = {2}
     with pytest.raises(errors.NotCleaned, match="or is another host's"):
@@ -198,7 +198,7 @@ def test_a_sanitize_that_fails_half_way_is_no_erase_and_may_be_tried_again():
         ({"path": Path("/dev/nothing-of-the-kind")}, "cannot open /dev/nothing-of-the-kind: No such file"),
     ],
 )
-def test_what_is_not_this_very_disk_is_not_touched(fields, message):
+def test_another_disk_is_not_touched(fields, message):
     disk = Disk()
     with pytest.raises(errors.NotCleaned, match=message):
         erase(disk, **fields)

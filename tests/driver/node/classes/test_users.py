@@ -155,7 +155,7 @@ def test_swap_counts(disk):
 
 
 @pytest.mark.parametrize("device_path", ["nvme0n1", "nvme0n1/nvme0n1p1"])
-def test_what_holds_a_disk_or_a_partition_counts(disk, device_path):
+def test_holders_of_a_disk_or_partition_count_as_users(disk, device_path):
     (disk.tree.root / f"class/block/{device_path}/holders/dm-3").mkdir(parents=True)
     assert disk.current_users() == f"part of dm-3, /dev/{device_path.rpartition('/')[2]}"
 
@@ -192,7 +192,7 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
         ("python", ""),
     ],
 )
-def test_what_makes_a_vendors_daemon_let_go_is_named(gpu, name, remedy):
+def test_a_remedy_for_a_vendors_daemon_is_named(gpu, name, remedy):
     gpu.process(9, name, opened=("/dev/null",))
     assert (
         gpu.current_users(driver="vfio-pci", device_nodes=(GROUP,))

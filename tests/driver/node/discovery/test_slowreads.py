@@ -89,7 +89,7 @@ def test_a_read_that_hangs_blocks_nothing_and_is_slow(tmp_path):
         assert slow.list_pending() == {ADDRESS}
 
 
-def test_threads_are_bounded_and_what_waits_is_read_later(tmp_path):
+def test_threads_are_bounded_and_waiting_files_are_read_later(tmp_path):
     hung = [tmp_path / f"hung{number}" for number in range(2)]
     good = tmp_path / "vpd"
     good.write_bytes(vital.image("Card", SERIAL))

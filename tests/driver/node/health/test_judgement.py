@@ -183,13 +183,13 @@ def test_the_worst_comes_first():
     assert keys(verdict) == ["device-lost", "nvme-dead", "link-narrow"]
 
 
-def test_what_is_ignored_is_not_found():
+def test_an_ignored_rule_finds_nothing():
     course = Course(dataclasses.replace(POLICY, ignored=("nvme-dead",)))
     verdict = course.judge(DEAD)
     assert (verdict.status, verdict.taints) == (Status.HEALTHY, ())
 
 
-def test_a_rule_decides_what_follows():
+def test_a_rule_decides_the_effect_and_the_hold_down_time():
     rules = Rules(nvme_dead=Rule(effect=Effect.NO_EXECUTE, hold_down_seconds=10.0))
     course = Course(dataclasses.replace(POLICY, rules=rules))
     assert course.judge(DEAD).taints == ()

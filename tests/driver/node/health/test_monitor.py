@@ -95,7 +95,7 @@ async def test_a_device_is_unknown_until_it_is_read_and_then_each_subscriber_is_
         assert [key for key, _ in world.notifications] == [KEY]
 
 
-async def test_errors_of_the_card_become_a_taint_and_are_forgiven(tmp_path):
+async def test_errors_of_the_card_become_a_taint_and_expire(tmp_path):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
         world.watch()
@@ -175,7 +175,7 @@ async def test_an_ended_subscription_receives_nothing(tmp_path):
         assert notifications == []
 
 
-async def test_watching_again_keeps_what_is_known(tmp_path):
+async def test_watching_again_keeps_the_verdict(tmp_path):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
         world.watch()

@@ -123,7 +123,7 @@ def test_no_file_of_counters_is_too_odd(text):
     assert counters is None or counters.total >= 0
 
 
-def test_the_link_s_most_is_what_both_ends_can(tree):
+def test_the_maximum_of_a_link_is_the_minimum_of_both_ends(tree):
     tree.attach(1, DISK)
     link = read(tree).link
     assert (link.speed_gts, link.width, link.most_gts, link.most_width) == (16.0, 4, 16.0, 4)

@@ -22,7 +22,7 @@ def cards(tmp_path):
     return {card.device_class.value: card for card in listed}
 
 
-def test_a_disk_says_where_it_is_and_what_it_is(cards):
+def test_a_disk_has_attributes_of_location_and_model(cards):
     assert attributes.from_card(cards["nvme"]) == {
         "resource.kubernetes.io/pcieRoot": "pci0000:40",
         "resource.kubernetes.io/pciBusID": cards["nvme"].address,
@@ -57,7 +57,7 @@ def test_a_cxl_device_has_one_serial_whether_its_driver_is_bound_or_not(cards):
     assert attributes.from_card(bare)["serial"] == card.serial
 
 
-def test_what_the_kernel_does_not_say_is_left_out(cards):
+def test_unknown_attributes_are_left_out(cards):
     card = cards["gpu"]
     first = msgspec.structs.replace(
         card.first,

@@ -35,7 +35,7 @@ def build(tree, card):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_node_collects_what_the_kernel_shows(case, tmp_path):
+def test_the_node_collects_identifiers_from_the_kernel(case, tmp_path):
     tree = handmade.Tree(tmp_path)
     for card in CASES[case]:
         build(tree, card)

@@ -135,7 +135,7 @@ UNHURRIED = settings(
 @UNHURRIED
 @given(steps=st.lists(STEPS, max_size=14), seed=st.integers(0, 2**32))
 @example(steps=[("attach", 1, 2), ("region", 1, 0), ("detach", 1, 0)], seed=0)
-def test_events_in_any_order_and_twice_end_in_what_a_fresh_reading_shows(steps, seed):
+def test_reordered_and_repeated_events_lead_to_a_fresh_readings_result(steps, seed):
     followed, fresh = asyncio.run(play(steps, random.Random(seed)))
     assert followed == fresh
     assert followed.cards == fresh.cards
@@ -143,7 +143,7 @@ def test_events_in_any_order_and_twice_end_in_what_a_fresh_reading_shows(steps, 
 
 @UNHURRIED
 @given(steps=st.lists(STEPS, max_size=10), seed=st.integers(0, 2**32))
-def test_lost_events_and_an_overflow_end_in_what_a_fresh_reading_shows(steps, seed):
+def test_lost_events_and_an_overflow_lead_to_a_fresh_readings_result(steps, seed):
     followed, fresh = asyncio.run(play(steps, random.Random(seed), loses=True))
     assert followed == fresh
     assert followed.cards == fresh.cards
@@ -185,12 +185,12 @@ def function(address):
         ("/", set()),
     ],
 )
-def test_an_event_names_what_is_to_be_read_again(devpath, expected):
+def test_an_event_names_the_objects_to_read_again(devpath, expected):
     assert subjects.subjects_of_event(devpath) == expected
 
 
 @pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])
-async def test_a_model_that_read_everything_object_by_object_is_what_one_reading_shows(name, tmp_path):
+async def test_reading_object_by_object_equals_one_full_reading(name, tmp_path):
     tree = sysfs.build(name, tmp_path / "sys")
     tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     changes = await tracker.audit()

@@ -43,7 +43,7 @@ async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loo
         ({"addresses": ("fe80::1/64",), "is_way_out": True}, "has the default route"),
     ],
 )
-def test_an_interface_is_in_use_by_its_address_its_master_or_what_stands_on_it(changes, use):
+def test_an_interface_is_in_use_by_address_master_or_upper_interface(changes, use):
     netdev = msgspec.structs.replace(IDLE, **changes)
     assert netdev.use == use
     assert netdevs.select_used(["eth0"], {"eth0": netdev}) == ({} if use is None else {"eth0": use})
@@ -63,7 +63,7 @@ print({name: netdev.above for name, netdev in netdevs.read().items() if netdev.a
 """
 
 
-def test_what_stands_on_an_interface_is_read_from_the_kernel():
+def test_upper_interfaces_are_read_from_the_kernel():
     # Of the kinds of interface that refer to another one every kernel has this; a VLAN's does so alike.
     command = ("unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", PAIR)
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -223,7 +223,7 @@ def test_no_sequence_of_looks_makes_an_offer_flap(looks):
         assert len(history.memories) <= 1
 
 
-def test_what_is_remembered_is_bounded_and_what_is_seen_is_not():
+def test_memories_are_bounded_and_current_signs_are_not():
     memory = coexistence.Memory(sign=TAKEN[leftout.Why.DRIVER], since=0.0, until=100.0, left_out=True)
     memories = {f"old-{number}": memory for number in range(3 * coexistence.DEVICES_MAX)}
     signs = {f"new-{number}": TAKEN[leftout.Why.DRIVER] for number in range(2000)}

@@ -167,7 +167,7 @@ def test_a_device_is_visible_only_where_it_was_made_ready_for_this_allocation_in
     assert visible == moved
 
 
-def test_a_mark_of_a_device_that_is_about_to_be_made_ready_names_what_is_done_after_the_claim():
+def test_the_mark_of_a_device_names_its_clean_up_work():
     (demand,) = list_demands(
         config(
             virtualFunctions={"groups": [{"count": 1}]}, cleanUp={"hook": "wipes"}, drain={"hook": "drains"}

@@ -180,7 +180,7 @@ async def test_a_device_that_a_claim_has_stays_and_the_second_offer_is_reported_
         await until(cluster.list_devices, lambda devices: not devices)
 
 
-async def test_what_was_left_out_stays_left_out_over_a_restart_for_the_quiet_time(tmp_path, until):
+async def test_a_left_out_device_stays_out_over_a_restart(tmp_path, until):
     async with world(tmp_path, quiet_seconds=2.0) as cluster:
         address = await cluster.plug(1, GPU)
         await cluster.publish(address)

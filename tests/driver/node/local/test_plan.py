@@ -68,7 +68,7 @@ def test_the_first_slice_is_named_for_the_node_and_goes_with_it():
     assert slices.document(action.slice)["metadata"]["ownerReferences"][0]["controller"] is True
 
 
-def test_what_is_published_already_is_not_written_again():
+def test_published_devices_are_not_written_again():
     published = publish(offer("gpu-b", (LINK,)), offer("gpu-a"))
     again = make_observation(offer("gpu-a"), offer("gpu-b", (LINK,)), published=published)
     assert plan.plan(again, LATER) == ()
@@ -224,7 +224,7 @@ def test_after_every_prefix_of_a_round_no_device_is_in_two_pools(rounds):
         published = carried_out(published, actions)
 
 
-def test_what_an_api_server_dropped_is_found():
+def test_dropped_fields_are_found():
     attribute = {"class": slices.Attribute(string="gpu")}
     memory = {"memory": slices.Capacity(value="1Gi")}
     (wanted,) = publish(offer("gpu-a", (LINK,)), offer("gpu-b"))

@@ -121,13 +121,13 @@ def test_a_device_is_found_by_its_name_whether_it_is_offered_or_not(tmp_path):
 @pytest.mark.parametrize(
     ("name", "device"), [("fab/enc", NAME), (NODE, "gpu-x"), (NODE, "x"), ("node-2", NAME)]
 )
-def test_what_is_not_of_this_pool_or_not_here_is_not_found(tmp_path, name, device):
+def test_devices_of_other_pools_and_absent_devices_are_not_found(tmp_path, name, device):
     world = PoolHost(tmp_path)
     assert world.pool.card(name, device) is None
     assert world.pool.device_class(name, device) == "other"
 
 
-async def test_what_a_fabric_attached_is_neither_offered_nor_found(tmp_path):
+async def test_a_device_attached_by_a_fabric_is_neither_offered_nor_found(tmp_path):
     world = PoolHost(tmp_path)
     world.attach(SERIAL)
     assert await world.names() == {MEMORY}

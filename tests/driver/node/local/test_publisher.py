@@ -181,7 +181,7 @@ async def test_a_pool_that_the_kubelet_wipes_is_back_at_once_with_its_taints_as_
         assert await world.devices() == before
 
 
-async def test_what_is_not_offered_any_more_goes_and_the_pool_with_the_last(tmp_path, until):
+async def test_withdrawn_devices_leave_the_pool_and_the_last_one_deletes_it(tmp_path, until):
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a"), offer("gpu-b"))
         await until(world.devices, has_names("gpu-a", "gpu-b"))
@@ -268,7 +268,7 @@ async def test_an_api_server_that_does_not_know_the_effect_none_gets_the_pool_wi
         assert "taints" not in devices["gpu-b"]
 
 
-async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
+async def test_fields_dropped_by_the_api_server_cause_no_more_writes(tmp_path, until):
     async with cluster(tmp_path) as world:
         world.wire.drops = {"attributes"}
         world.offer(offer("gpu-a"))
@@ -278,7 +278,7 @@ async def test_what_an_api_server_makes_of_a_device_is_adopted(tmp_path, until):
         assert world.publisher.dropped_fields == ("attributes",)
 
 
-async def test_what_is_dropped_is_asked_for_again_without_writing(tmp_path, until):
+async def test_dropped_fields_are_probed_again_without_a_write(tmp_path, until):
     async with cluster(tmp_path, profile="1.34", resync_seconds=0.05) as world:
         world.offer(offer("gpu-a", LINK), offer("gpu-b"))
         await until(world.devices, has_names("gpu-b"))

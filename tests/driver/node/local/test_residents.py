@@ -99,7 +99,7 @@ def test_a_card_that_lives_here_is_offered():
         ),
     ],
 )
-def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident, situation, reason):
+def test_foreign_and_busy_devices_are_refused_with_the_reason(resident, situation, reason):
     offered, refused = choose_residents(resident, **situation)
     assert offered == set()
     (reported,) = refused.values()
@@ -138,7 +138,7 @@ def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident,
         ),
     ],
 )
-def test_what_only_looks_like_another_owners_is_offered(resident, situation):
+def test_a_device_that_only_resembles_a_foreign_one_is_offered(resident, situation):
     offered, refused = choose_residents(resident, **situation)
     assert len(offered) == 1, refused
 
@@ -156,7 +156,7 @@ def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
     assert (offered, list(refused)) == (set(), ["gpu-s"])
 
 
-def test_what_the_selector_does_not_want_is_refused_with_its_reason():
+def test_a_device_outside_the_selector_is_refused_with_the_reason():
     assert choose_residents(card(serial="A"), mismatch=lambda resident: f"not {resident.name}") == (
         set(),
         {"gpu-a": "not gpu-a"},
@@ -240,7 +240,7 @@ def test_a_card_that_is_detached_offers_only_the_virtual_functions_that_claims_h
 @pytest.mark.parametrize(
     "changes", [{"visible": False}, {"deleting": True}, {"idle_since": "2026-01-02T03:04:05Z"}]
 )
-def test_what_decides_whether_virtual_functions_are_offered_wakes_the_pool(changes):
+def test_changes_of_an_attachment_wake_the_pool_of_virtual_functions(changes):
     assert residents.marks(by_hand()) != residents.marks(by_hand(**changes))
 
 

@@ -137,7 +137,7 @@ async def pod(tmp_path):
                     await daemon.process.wait()
 
 
-async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
+async def test_the_daemon_reports_missing_parts_until_it_is_ready(pod, until):
     await pod.start()
     only_kubelet = await pod.wait_until_listening(until)
     assert only_kubelet["ready"] is False
@@ -152,7 +152,7 @@ async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
     assert await pod.run("--check") == (0, '{"ready": true, "missing": {}}\n')
 
 
-async def test_the_metrics_show_what_the_daemon_does(pod, until):
+async def test_the_metrics_show_the_work_of_the_daemon(pod, until):
     await pod.start()
     await pod.wait_until_listening(until)
     await asyncio.to_thread(pod.tree.attach, 1, DISK)

@@ -214,14 +214,14 @@ def test_a_release_is_timed_from_its_request_to_its_end(measured, clock):
     assert sample(measured, "release_duration_seconds_count") == 1
 
 
-def test_what_is_gone_is_not_remembered(measured, clock):
+def test_a_deleted_attachment_is_not_remembered(measured, clock):
     meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
     meter.note_change(None, attachment(deleting=True))
     meter.note_change(attachment(deleting=True), None)
     assert meter._releasing == {}
 
 
-def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
+def test_attachments_are_counted_by_phase_and_by_blocking_reason():
     blocked = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True, phase="Releasing")
     attached = [PENDING, attachment(phase="Ready"), attachment(phase="Ready"), blocked]
     assert instrumentation.phases(attached) == {"Pending": 1, "Ready": 2, "Releasing": 1}

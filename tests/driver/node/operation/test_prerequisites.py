@@ -128,7 +128,7 @@ def test_a_mocked_tree_needs_no_privilege():
     assert find_missing(on_host=False, in_pod=False, **poor) == host.Findings(fatal=(), warnings=())
 
 
-def test_what_cannot_be_seen_is_not_complained_of():
+def test_unreadable_facts_cause_no_complaint():
     blind = {"capabilities": None, "first_namespaces": {"user": None, "pid": None}}
     assert find_missing(**blind) == host.Findings(fatal=(), warnings=())
 

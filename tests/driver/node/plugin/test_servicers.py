@@ -105,9 +105,7 @@ WRONG = errors.PrepareError("claim default/c1 does not exist any more", reason=r
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 @pytest.mark.parametrize("service", [versions.V1ALPHA3, versions.V1ALPHA4])
-async def test_in_a_call_for_several_claims_what_is_wrong_stands_in_the_claims_own_entry(
-    tmp_path, service, verb
-):
+async def test_a_call_for_several_claims_returns_errors_per_claim(tmp_path, service, verb):
     async with serving(tmp_path, Preparation(WRONG)) as channel:
         answers = await getattr(protocols, verb)(channel, service, [claim("a"), claim("b")], 20)
     assert answers == {uid: protocols.Answer(error=str(WRONG)) for uid in ("a", "b")}
@@ -129,7 +127,7 @@ CODES = [
 
 
 @pytest.mark.parametrize(("error", "code"), CODES)
-async def test_in_a_call_for_one_claim_what_is_wrong_is_the_status_of_the_call(tmp_path, error, code):
+async def test_a_call_for_one_claim_returns_the_error_as_its_status(tmp_path, error, code):
     async with serving(tmp_path, Preparation(error)) as channel:
         for service in SINGLE:
             for call in (protocols.prepare, protocols.unprepare):

@@ -155,7 +155,7 @@ def test_the_sockets_of_a_dead_instance_are_swept(tmp_path, name):
         pytest.param("plugins/other.dev/dra.sock", False, id="service-of-another-driver"),
     ],
 )
-def test_what_lives_or_belongs_to_others_is_not_swept(tmp_path, name, alive):
+def test_live_and_foreign_sockets_are_not_swept(tmp_path, name, alive):
     with bound(tmp_path / name, alive=alive):
         sockets.sweep(tmp_path, DRIVER)
         assert (tmp_path / name).exists()

@@ -236,9 +236,7 @@ class Answers(dict):
         return self.last
 
 
-async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is_tried_again(
-    world, monkeypatch
-):
+async def test_a_failed_erase_keeps_the_device_out_of_service_and_is_retried(world, monkeypatch):
     monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     world.disk.error = errors.NotCleaned("the disk refuses a format: freeze lock is set; power-cycle it")
     world.disk.let.set()
@@ -312,7 +310,7 @@ async def test_a_process_that_still_has_it_open_is_named(world):
     ],
     ids=["null, memory and no name", "a fabric's", "admin access"],
 )
-async def test_what_is_not_cleaned_gets_no_mark(world, claim):
+async def test_a_device_without_cleaning_gets_no_mark(world, claim):
     await world.cleaner.mark_for_cleaning(claim)
     assert world.marks() == {}
 

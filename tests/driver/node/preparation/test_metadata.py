@@ -151,7 +151,7 @@ def test_a_file_is_written_again_only_with_another_content_and_a_higher_generati
     assert generation(file) == 1
 
 
-def test_what_cannot_be_written_or_removed_is_reported(tmp_path):
+def test_failures_to_write_or_remove_are_reported(tmp_path):
     (tmp_path / "metadata").write_text("")
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
     with pytest.raises(errors.PrepareError, match="read-write"):

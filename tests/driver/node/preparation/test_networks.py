@@ -141,7 +141,7 @@ async def network_claim(world, *config):
     return name
 
 
-async def test_what_the_pod_gets_is_reported_and_again_by_the_next_daemon(world):
+async def test_the_interfaces_of_a_pod_are_reported_again_by_the_next_daemon(world):
     name = await network_claim(world, configure("FromClaim", **PREFIX))
     addresses = [
         (world.folder / "sys" / world.card(attached).first.path / "net" / interface / "address")

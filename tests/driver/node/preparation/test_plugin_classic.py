@@ -114,7 +114,7 @@ async def test_every_release_prepares_and_unprepares_the_same_device(node_of, pr
 @pytest.mark.parametrize(
     ("profile", "release"), [("1.30-classic", "1.27"), ("1.30-classic", "1.30"), ("1.31-classic", "1.31")]
 )
-async def test_what_was_prepared_before_both_sides_began_again_is_unprepared(node_of, profile, release):
+async def test_a_claim_prepared_before_both_sides_restart_is_unprepared(node_of, profile, release):
     async with node_of(profile) as node:
         async with node.instance() as where, node.kubelets(release) as kubelets:
             await node.wait_until_connected(kubelets["n"], where)

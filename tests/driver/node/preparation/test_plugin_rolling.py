@@ -97,7 +97,7 @@ async def node(world):
         yield Node(world, directory)
 
 
-async def test_what_the_old_instance_prepared_the_new_one_unprepares_without_a_gap(node):
+async def test_the_new_instance_unprepares_claims_of_the_old_without_a_gap(node):
     async with contextlib.AsyncExitStack() as old, node.kubelet() as agent:
         first = await old.enter_async_context(node.instance("uid-old"))
         await wait_until_connected(agent, first)

@@ -146,7 +146,7 @@ async def test_of_two_claims_for_one_device_at_once_only_one_gets_it(world):
     assert len(world.list_recorded_uids()) == len(world.cdi()) == 1
 
 
-async def test_an_unprepared_claim_leaves_nothing_and_reports_what_is_free(world):
+async def test_an_unprepared_claim_leaves_nothing_and_reports_freed_devices(world):
     name = await world.prepare_claim()
     for _ in range(2):
         await world.preparer.unprepare(name)

@@ -117,7 +117,7 @@ async def test_a_claim_that_neither_an_attachment_nor_the_api_server_knows_is_go
 
 
 @pytest.mark.parametrize("seconds", [2.2, -60.0], ids=["soon", "it waited elsewhere"])
-async def test_an_impatient_kubelet_gets_what_is_late_before_it_gives_up(world, classic, seconds):
+async def test_an_impatient_kubelet_gets_the_error_of_a_late_device_in_time(world, classic, seconds):
     world.attached = [world.attachment("d1", "u1")]
     await world.unplug("d1")
     await world.restart_preparer(waits=world.LONG)
@@ -160,7 +160,7 @@ async def test_a_claim_of_1_31_is_read_and_its_handle_is_no_parameter(world_of, 
         assert refused.value.reason == reasons.CLAIM_GONE
 
 
-async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of, classic):
+async def test_parameters_of_class_and_claim_of_1_31_are_applied(world_of, classic):
     def configure(source, **content):
         head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
         opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=head | content)
@@ -215,7 +215,7 @@ async def test_a_claim_of_1_30_is_unknown_until_it_is_there_and_late_until_it_is
 
 
 @pytest.mark.parametrize(("profile", "version"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
-async def test_what_only_a_cdi_file_records_is_explained_by_the_claim(world_of, classic, profile, version):
+async def test_a_claim_recorded_only_by_a_cdi_file_is_restored(world_of, classic, profile, version):
     async with world_of(profile) as world:
         api = classic(version)
         claim = await api.claim(world.api, status=api.allocation("d1"))

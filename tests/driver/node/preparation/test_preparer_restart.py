@@ -320,7 +320,7 @@ async def test_a_completed_claim_is_never_released_without_the_kubelet(world):
 # --- two instances ---
 
 
-async def test_what_one_instance_prepared_the_other_unprepares(world):
+async def test_one_instance_unprepares_claims_of_the_other(world):
     old = world.preparer
     new = await world.restart_preparer()
     name = await world.claim()

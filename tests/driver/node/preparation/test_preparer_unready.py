@@ -115,7 +115,7 @@ async def test_a_prepared_claim_keeps_its_device_although_that_has_failed(world,
 
 
 @pytest.mark.parametrize("since", FAILED_SINCE)
-async def test_a_reboot_ends_what_a_claim_was_prepared_with(world, since):
+async def test_a_reboot_ends_the_preparation_of_a_claim(world, since):
     name = await world.prepare_claim()
     world.attached = [world.make_full_attachment("d1", name.uid, boot_id="boot-2", **FAILED_SINCE[since])]
     await world.restart_preparer("boot-2")

@@ -86,7 +86,7 @@ async def test_an_attachment_that_comes_late_is_waited_for(world):
     assert prepared.device == "d1"
 
 
-async def test_what_changes_without_bringing_the_device_is_waited_through(world):
+async def test_the_wait_continues_until_the_device_appears(world):
     name = await make_late_claim(world)
     (task,) = await start_prepares(world, name)
     for _ in range(3):

@@ -132,6 +132,6 @@ def test_admin_access_gets_an_idle_device_only_without_traces(user):
     assert (refusal and refusal.reason) == (reasons.NOT_CLEANED if user[0] else None)
 
 
-def test_the_sentence_names_what_the_controller_or_the_node_recorded():
+def test_the_sentence_quotes_the_recorded_failure():
     assert find_refusal(error=True).clause == "cannot be used on this node: it does not fit"
     assert find_refusal(visible="False").clause == "cannot be used on this node: it fell out"

@@ -73,7 +73,7 @@ def write(record, claim, **more):
     record.write_text(f'{{"version":1,{head}"crc32":{crc32},"claim":{text}}}')
 
 
-async def test_a_prepared_claim_is_one_file_with_what_the_claim_has(opened, record):
+async def test_a_prepared_claim_is_one_file_with_its_devices(opened, record):
     made = await opened()
     await made.start(CLAIM, CDI)
     document = json.loads(record.read_text())
@@ -103,7 +103,7 @@ async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
     assert not draft.exists()
 
 
-async def test_what_a_newer_drawbar_wrote_besides_is_kept(opened, record):
+async def test_fields_of_a_newer_version_are_kept(opened, record):
     await opened()
     write(record, NEWER, signature="of the future")
     made = await opened(lambda stored: restoring.Restored(claims=_change_boot_id(stored.claims), specs={}))
@@ -129,7 +129,7 @@ async def test_a_record_of_another_claim_is_damaged(opened, record):
     assert aside.name.startswith("u.json.corrupt-")
 
 
-async def test_on_a_full_disk_nothing_is_recorded_and_what_was_recorded_stays(opened, record, monkeypatch):
+async def test_a_full_disk_keeps_old_records_and_adds_none(opened, record, monkeypatch):
     made = await opened()
     await made.start(CLAIM, CDI)
     before = record.read_bytes()

@@ -162,7 +162,7 @@ def test_a_second_tree_and_the_events_have_the_pseudonyms_of_the_first():
         ("uevent", "DRIVER=nvme\nPCI_ID=1B36:0010\nPCI_SLOT_NAME=0000:01:00.0\n"),
     ],
 )
-def test_what_identifies_nothing_stays(name, text):
+def test_text_without_identifiers_stays(name, text):
     entries, pseudonyms = mask_tree({f"devices/x/{name}": content(text)})
     assert entries[f"devices/x/{name}"].data.decode() == text
     assert pseudonyms.counts == {}
@@ -215,7 +215,7 @@ KINDS = {
 }
 
 
-def test_each_kind_of_identifier_is_one_after_masking_too_and_what_was_equal_stays_equal(tmp_path):
+def test_masked_identifiers_keep_their_kind_and_their_equality(tmp_path):
     ours, theirs = handmade.Tree(tmp_path / "ours"), handmade.Tree(tmp_path / "theirs")
     contents = {
         "function": ("0000:17:00.0", (0x15B3, 0x1021), 0x020000, "mlx5_core", KINDS),

@@ -92,7 +92,7 @@ def test_this_very_host_is_the_same_once_it_was_recorded_and_loaded(tmp_path):
     assert json.loads((tmp_path / "recording/recording.json").read_text())["kernel"]
 
 
-def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
+def test_recorded_files_are_counted_and_private(tmp_path):
     host = build("cxl-node", tmp_path / "sys")
     summary = record_tree(host.root, tmp_path / "recording")
     (counts,) = summary["trees"]
@@ -110,7 +110,7 @@ def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_what_could_disturb_a_device_is_listed_and_not_read(tmp_path):
+def test_harmful_files_are_listed_and_not_read(tmp_path):
     host = build("switch-node", tmp_path / "sys")
     card = reader.read(host.root).by_serial("S4YNNE0N800001").path
     controller = f"{card}/nvme/nvme0"
@@ -237,7 +237,7 @@ def test_a_recording_that_is_full_stays_within_its_bounds_and_says_how_much_is_m
     assert sum(len(each.data) for each in entries.values() if isinstance(each, kinds.Content)) <= 10_000
 
 
-def test_a_recording_without_privilege_counts_what_is_missing(tmp_path):
+def test_a_recording_without_privilege_counts_cut_configurations(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     config = host.root / f"bus/pci/devices/{host.attach(1, NVME)}/config"
     config.write_bytes(config.read_bytes()[:64])
@@ -271,7 +271,7 @@ def test_other_buses_of_the_host_are_recorded_no_deeper_than_their_device_files(
     assert "eyboard" not in json.dumps(snapshot(tmp_path / "recording"))
 
 
-def test_what_a_class_lists_is_recorded_however_deep_it_is(tmp_path):
+def test_devices_listed_by_a_class_are_recorded_at_any_depth(tmp_path):
     host = SysfsTree.create(tmp_path / "host/sys", slots=1)
     function = reader.read_function(host.root, host.attach(1, NVME)).path
     manager = f"{function}/fpga_region/region0/dfl-fme.0/dfl-fme-mgr.1/fpga_manager/fpga7"

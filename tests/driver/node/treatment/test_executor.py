@@ -325,7 +325,7 @@ async def test_a_card_that_was_pulled_is_released(tmp_path):
         assert host.functions() == []
 
 
-async def test_what_is_in_no_slot_and_was_never_seen_is_released(tmp_path):
+async def test_an_unseen_device_without_a_slot_is_released(tmp_path):
     host = TreatedHost(SysfsTree.create(tmp_path / "sys"))
     assert isinstance(await host.treat(None, ""), treatment.Done)
     assert isinstance(await host.treat(None, "77"), treatment.Done)

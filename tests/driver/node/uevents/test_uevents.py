@@ -48,7 +48,7 @@ def test_an_event_holds_the_properties_of_the_kernel():
         b"add@relative\0",
     ],
 )
-def test_what_is_no_event_is_skipped(datagram):
+def test_other_datagrams_are_skipped(datagram):
     assert uevents.parse(datagram) is None
 
 
@@ -73,7 +73,7 @@ async def list_seqnums(pending: sources.Backlog) -> list[int | str]:
     ]
 
 
-async def test_a_full_backlog_becomes_one_overflow_and_keeps_what_follows():
+async def test_a_full_backlog_becomes_one_overflow_and_keeps_later_events():
     pending = sources.Backlog(3)
     for seqnum in range(1, 6):
         pending.put(make_uevent(seqnum))

@@ -314,7 +314,7 @@ def test_a_claim_that_is_being_deleted_and_used_by_no_pod_gives_its_device_back_
     assert (cluster.claims, cluster.attachments) == ({}, {})
 
 
-def test_a_request_to_deallocate_what_was_never_allocated_is_granted(world):
+def test_deallocation_of_an_unallocated_claim_is_granted(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     cluster._change(scenes.only(cluster), deallocation_requested=True)

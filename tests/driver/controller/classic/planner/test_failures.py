@@ -116,7 +116,7 @@ def test_the_next_pod_gets_the_device_of_a_deleted_node(world):
     assert (attach.node, attach.key.device) == ("n2", claim.allocation.handle.devices[0].device)
 
 
-def test_what_a_crash_left_in_pieces_is_completed(world):
+def test_an_attempt_interrupted_by_a_crash_is_completed(world):
     cluster = world(devices=2)
     cluster.claim("c", matching.Request(name="r", count=2))
     cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
@@ -129,7 +129,7 @@ def test_what_a_crash_left_in_pieces_is_completed(world):
     assert len(cluster.attachments) == 2
 
 
-def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
+def test_a_claim_is_never_allocated_by_half(world):
     cluster = world(devices=2)
     cluster.claim("c", matching.Request(name="r", count=2))
     cluster.select(cluster.pod("p", "c"), "n1", ("n1",))
@@ -190,7 +190,7 @@ def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
         (matching.Toleration(effect="NoExecute"), False),
     ],
 )
-def test_a_toleration_covers_what_it_names(toleration, covers):
+def test_a_toleration_covers_matching_taints(toleration, covers):
     assert toleration.covers(slices.Taint(key="k", value="v", effect="NoSchedule")) is covers
 
 
@@ -250,7 +250,7 @@ def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(worl
     assert step.handle == handles.Handle(allocated_at=step.handle.allocated_at, without=("r",))
 
 
-def test_an_attempt_ends_when_what_the_claim_asks_for_cannot_be_read_any_more(world):
+def test_an_attempt_ends_if_the_claims_request_becomes_unreadable(world):
     cluster, _ = scenes.make_waiting_pod(world, selected="n1")
     cluster.settle()
     cluster.attach_all()

@@ -31,7 +31,7 @@ def waiting(world):
     return make_waiting_pod
 
 
-def test_what_an_allocation_has_no_room_for_is_refused_once_and_before_anything_is_attached(waiting):
+def test_an_oversized_allocation_is_refused_once_before_any_attach(waiting):
     cluster, pod = waiting(32)
     assert scenes.kinds(cluster.settle()) == [actions.Complain, actions.Answer]
     assert cluster.context_of(pod).entries == {"c": ("n1", "n2")}

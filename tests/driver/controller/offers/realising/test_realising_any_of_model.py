@@ -307,7 +307,7 @@ async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rac
     assert list_connected(fabric) == []
 
 
-async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
+async def test_a_retry_adopts_the_connection_of_its_previous_attempt(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
     set_holdings(adapter, holds, make_holding("m-1", "u1"))
@@ -317,7 +317,7 @@ async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
     assert list_connected(fabric) == ["d3"]
 
 
-async def test_what_another_request_has_connected_is_not_adopted(rack):
+async def test_the_connection_of_another_request_is_not_adopted(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
     set_holdings(adapter, holds, make_holding("m-1", "u1"), make_holding("m-2", "u2"))
@@ -330,7 +330,7 @@ async def test_what_another_request_has_connected_is_not_adopted(rack):
     assert adapter.contents["m-1"].id == "d3"
 
 
-async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
+async def test_a_release_detaches_the_device_of_a_lost_attach(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
     set_holdings(adapter, holds, make_holding("m-1", "u1"))

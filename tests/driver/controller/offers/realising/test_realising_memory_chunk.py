@@ -159,7 +159,7 @@ async def test_more_than_is_left_is_refused_as_no_capacity(bench):
         assert refused.value.reason == errors.Reason.NO_CAPACITY
 
 
-async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_made_the_slice_is_over(bench):
+async def test_an_operation_on_a_memory_chunk_belongs_to_its_share(bench):
     async with bench() as at:
         await at.wait_until_done(await at.adapter.attach(ATTACH))
         await at.wait_until_done(await at.adapter.detach(DETACH))

@@ -198,7 +198,7 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
         (region(positions=("decoder2.0", "decoder3.0"), committed=False), "commit or delete it on the node"),
     ],
 )
-def test_what_cannot_be_done_from_here_is_reported(seen, why):
+def test_an_impossible_region_step_is_reported(seen, why):
     missing = region_steps.towards_ready(seen, "kmem")
     assert isinstance(missing, region_steps.Missing)
     assert why in missing.why
@@ -250,7 +250,7 @@ def test_the_next_step_back(seen, step):
         (region(positions=("decoder2.0", "decoder3.0")), ("decoder3.0",)),
     ],
 )
-def test_what_is_not_to_be_taken_away_is_named(seen, wanted):
+def test_obstacles_to_a_release_are_named(seen, wanted):
     obstacles = region_steps.obstacles(seen)
     assert len(obstacles) == len(wanted)
     assert all(part in text for part, text in zip(wanted, obstacles, strict=True))
@@ -495,7 +495,7 @@ def test_the_window_is_the_widest_that_takes_volatile_memory_and_leads_here(tree
     assert read_layout(tree).window is None
 
 
-def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memory_left_alone(tree):
+def test_persistent_memory_without_a_region_mode_is_left_alone(tree):
     """Linux 6.1, in the lab: `mode` came with volatile regions, in 6.3; the decoders have always had it."""
     with_region(tree)
     host, buses = classes.Host.from_sysfs(tree.root), tree.root / "bus/cxl/devices"

@@ -243,7 +243,7 @@ def test_a_granularity_that_is_not_the_windows_is_refused_where_that_is_interlea
         (make_pair_with_region({0, 1}, dax=()), "dax_cxl"),
     ],
 )
-def test_what_may_still_come_is_waited_for(seen, why):
+def test_a_region_waits_for_expected_members(seen, why):
     missing = interleaving.towards_interleaved(seen)
     assert isinstance(missing, region_steps.Missing)
     assert why in missing.why
@@ -559,7 +559,7 @@ async def test_the_remaining_member_is_released_and_used_again(tree, until):
         assert regions(tree)[0].interleave_ways == 1
 
 
-async def test_what_the_pulled_member_left_gives_way_to_a_region_of_its_own(tree, until):
+async def test_the_remains_of_a_pulled_member_are_replaced_by_a_region(tree, until):
     asked = kernel.Kernel(tree.root)
     async with tree.reacting():
         await put_in(tree, 2)
@@ -570,7 +570,7 @@ async def test_what_the_pulled_member_left_gives_way_to_a_region_of_its_own(tree
         assert (region.interleave_ways, region.committed, region.size_bytes) == (1, True, SIZE)
 
 
-async def test_members_of_two_sizes_are_refused_by_what_the_kernel_shows(tree):
+async def test_members_of_two_sizes_are_refused(tree):
     await put_in(tree, 2, sizes={2: 2 * SIZE})
     member, card = member_operations(tree, 1, (1, 2))
     with pytest.raises(errors.CannotInterleave, match="only devices of one size are interleaved"):

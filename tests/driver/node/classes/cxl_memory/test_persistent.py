@@ -50,7 +50,7 @@ def test_without_a_region_there_is_nothing_to_do(tree):
     assert (region_steps.towards_ready(layout), region_steps.towards_rest(layout)) == (None, None)
 
 
-def test_a_region_is_in_the_way_and_left_alone_though_its_kernel_does_not_say_what_it_is(tree):
+def test_a_region_without_a_mode_is_an_obstacle_and_left_alone(tree):
     tree.create_region([101])
     assert not (tree.root / "bus/cxl/devices/region0/mode").exists()
     layout, _ = read_layout_and_card(tree)

@@ -79,7 +79,7 @@ def test_a_sanitize_that_the_kernel_refuses_is_no_erase(tmp_path):
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_what_cannot_be_sanitized_or_is_persistent_is_left_alone(tmp_path, persistent):
+def test_unsanitizable_or_persistent_memory_is_left_alone(tmp_path, persistent):
     host = MemoryHost(tmp_path, persistent=persistent)
     if persistent:
         host.secure()

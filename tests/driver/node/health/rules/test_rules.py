@@ -91,7 +91,7 @@ def test_corrected_errors_count_by_their_rate_however_often_one_looks(per_look, 
     assert ("aer-correctable" in seen.present) is present
 
 
-def test_what_a_root_port_has_reported_counts_only_beyond_what_is_counted_elsewhere():
+def test_errors_reported_by_a_root_port_are_not_counted_twice():
     def make_reading_of_both(own, reported):
         messages = log(PORT, nonfatal=reported)
         return make_reading(logs=(log(ADDRESS, nonfatal=own),), messages=messages)
@@ -181,7 +181,7 @@ def test_each_state_is_a_finding_as_long_as_it_lasts(before, now, finding, value
     ],
     ids=["never had a driver", "never enabled", "unlocked", "most not known", "more than most", "live"],
 )
-def test_what_was_never_otherwise_is_no_finding(sample):
+def test_an_unchanged_reading_is_no_finding(sample):
     assert observe_samples(sample, sample).present == {}
 
 
