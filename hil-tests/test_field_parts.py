@@ -79,7 +79,7 @@ def test_a_fault_of_the_file_is_one_sentence(path, value, sentence):
     assert reported.startswith(sentence)
 
 
-def test_all_faults_are_listed_at_once():
+def test_all_faults_are_reported_at_once():
     with pytest.raises(configuration.InvalidConfiguration) as caught:
         configuration.parse("fabric: {}\nnode: {name: a}\n")
     assert len(caught.value.problems) == 6

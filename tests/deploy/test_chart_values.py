@@ -55,7 +55,7 @@ WRONG = (
 )
 
 
-async def test_wrong_values_are_refused_with_their_place_and_a_reason(render):
+async def test_wrong_values_are_refused_with_their_path_and_a_reason(render):
     for values, words in WRONG:
         with pytest.raises(helm.HelmError) as caught:
             await render(**values)
@@ -161,7 +161,7 @@ def test_no_object_of_the_schema_lets_a_misspelt_key_through(pytestconfig):
     assert [path for path, closed in closed_by_path.items() if closed is not False] == []
 
 
-def test_every_value_has_a_comment_above_it_and_a_place_in_the_schema(pytestconfig):
+def test_every_value_has_a_comment_and_a_schema(pytestconfig):
     text = (pytestconfig.rootpath / "deploy" / "drawbar" / "values.yaml").read_text()
     lines = text.splitlines()
     # Those whose value stands in the same line, at any depth.

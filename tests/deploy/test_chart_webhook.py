@@ -194,7 +194,7 @@ async def test_a_certificate_of_ones_own_is_mounted_and_trusted(rendered):
         ({"config": {"listen": {"port": 1}}}, "'listen' not allowed"),
     ],
 )
-async def test_wrong_values_are_refused_with_their_place(rendered, wrong, words):
+async def test_wrong_values_are_refused_with_their_path(rendered, wrong, words):
     with pytest.raises(helm.HelmError, match=words):
         await rendered(**wrong)
 

@@ -254,7 +254,7 @@ def test_the_links_of_panels_lead_to_alerts_that_exist():
     assert set(linked) <= pages
 
 
-def test_panels_have_numbers_and_places_of_their_own():
+def test_panels_have_unique_numbers_and_positions():
     panels = json.loads(DASHBOARD.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)

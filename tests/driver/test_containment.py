@@ -110,7 +110,7 @@ def test_a_report_that_fails_harms_nothing(contained):
     assert contained.counts() == {"devices": 1.0, "devices-report": 2.0}
 
 
-def test_one_place_is_logged_once_in_a_while_with_the_number_in_between(contained, clock, caplog):
+def test_one_location_is_logged_at_intervals_with_the_count(contained, clock, caplog):
     def fail():
         with contained.attempt("devices"):
             raise_error(KeyError())

@@ -70,7 +70,7 @@ async def test_a_stale_socket_file_is_replaced_and_a_served_one_is_not(endpoint,
     assert not path.exists()
 
 
-async def test_a_place_that_cannot_be_served_is_told_in_a_sentence(tmp_path):
+async def test_an_unusable_endpoint_is_reported_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("mine")
     async with SimulatedFabric.running(DESCRIBED) as fabric:
         for path, words in [("file", "is not a socket"), ("no/such", "does not exist"), ("x" * 200, "bytes")]:

@@ -210,7 +210,7 @@ def test_a_device_declares_the_kinds_that_its_guest_can_read(model, expected):
     assert [(each.kind.value, each.value) for each in pool.device(model).identifiers] == expected
 
 
-def test_a_stopped_host_is_no_place_and_a_model_finds_the_first_free_device():
+def test_a_stopped_host_is_refused_and_a_model_gets_a_free_device():
     devices = {"edu-1": pool.device(MODELS[3]), "edu-2": pool.device(pool.Edu(id="edu-2"))}
     request = contract.AttachRequest(request_id="r", model="qemu-edu", host_id="vm1")
 

@@ -70,9 +70,7 @@ async def test_a_forgotten_connection_shows_a_free_device_that_stays_in_its_slot
         (("d2", "ours"), errors.FailedPrecondition, "PORT_IN_USE"),
     ],
 )
-async def test_a_connection_is_recalled_only_where_it_was_forgotten_and_its_place_is_free(
-    meanwhile, error, reason
-):
+async def test_a_forgotten_connection_is_recalled_only_to_a_free_port(meanwhile, error, reason):
     async with fabric_with() as fabric:
         if meanwhile is None:
             fabric.console.forget_connection("d1")

@@ -118,7 +118,7 @@ def test_the_cxl_node_has_ports_decoders_and_a_region_with_memory(tmp_path):
     assert {(path / "valid_zones").read_text() for path in blocks} == {"Movable\n"}
 
 
-def test_a_node_that_is_not_there_and_a_place_that_is_not_empty_are_refused(tmp_path):
+def test_an_unknown_node_and_a_directory_in_use_are_refused(tmp_path):
     with pytest.raises(ImpossibleWorld, match="choose gpu-node, fpga-node"):
         build("tpu-node", tmp_path / "sys")
     build("empty-node", tmp_path / "sys")

@@ -177,7 +177,7 @@ def test_all_mistakes_are_listed_at_once_and_a_long_list_is_cut():
         parameters.decode(document, CLASS)
 
 
-def test_the_place_begins_where_the_document_stands():
+def test_the_field_path_begins_at_the_document():
     path = "spec.config[0].opaque.parameters"
     assert problems(HEAD | {"network": {"x": 1}}, path=path)[0].startswith(f"{path}.network.x is not a field")
     assert problems([], path=path)[0].startswith(f"{path} is [], not an object")

@@ -75,9 +75,7 @@ async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_a
 
 @PROFILES
 @pytest.mark.parametrize("how", ["link", "pulled"])
-async def test_a_pod_that_tolerates_the_loss_for_ever_stays_and_keeps_the_mark_standing(
-    flow_lab, profile, how
-):
+async def test_a_pod_tolerating_the_loss_stays_and_keeps_the_taint(flow_lab, profile, how):
     async with flow_lab(profile) as cluster:
         await cluster.pod("a", tolerations=[tolerates()])
         await cluster.wait_until_running("a")
@@ -267,7 +265,7 @@ async def test_a_rule_that_goes_in_time_evicts_no_pod(flow_lab, server):
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
 
 
-async def test_taints_stand_where_this_api_server_has_them_and_an_eviction_changes_slices_in_place(flow_lab):
+async def test_an_eviction_writes_taints_in_the_form_of_the_api_server(flow_lab):
     async with flow_lab("kep-5055") as cluster:
         before = await cluster.until(cluster.slices, lambda value: len(value) == 2)
         await cluster.pod("a", tolerations=[tolerates()])

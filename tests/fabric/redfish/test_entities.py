@@ -140,7 +140,7 @@ def test_a_device_hangs_at_the_switch_that_all_its_ports_are_on(ports, switch):
     ("state", "is_gone"),
     [("Absent", True), ("UnavailableOffline", True), ("Enabled", False), (None, False), (7, False)],
 )
-def test_an_empty_place_is_no_device(state, is_gone):
+def test_an_absent_resource_is_no_device(state, is_gone):
     assert entities.is_gone(_endpoint(Status={"State": state})) is is_gone
 
 

@@ -131,7 +131,7 @@ def test_a_message_of_the_service_stands_in_the_error_and_for_programs():
 
 
 @pytest.mark.parametrize("before", range(100, 140, 3))
-def test_a_secret_at_the_place_where_a_text_is_cut_is_taken_out(before):
+def test_a_secret_across_the_cut_of_a_text_is_removed(before):
     text = "x" * before + "correct horse battery staple"
 
     def redact_secret(content):

@@ -93,7 +93,7 @@ async def test_the_reading_of_connect_is_the_first_listing():
         assert len(made.reads) <= 1 + 2
 
 
-async def test_an_idle_service_is_read_by_turns_with_the_requests_of_a_poll():
+async def test_an_idle_service_is_read_part_by_part_within_each_poll():
     made = make_composition_service(gpus=40, hosts=10)
     async with adapting(made, pollSeconds="1") as adapter:
         version = (await adapter.devices()).version

@@ -296,7 +296,7 @@ async def test_a_service_of_which_nothing_can_be_read_is_an_error():
 
 @pytest.mark.parametrize("collection", ["Endpoints", "Zones"])
 @pytest.mark.parametrize("linked", [None, link(f"{ROOT}/Nowhere")], ids=["no link", "a link to nowhere"])
-async def test_a_collection_without_a_good_link_is_looked_for_at_the_place_of_the_schema(collection, linked):
+async def test_a_collection_without_a_good_link_is_read_at_the_schemas_path(collection, linked):
     made = service([["h1", "gpu-1"]])
     fabric = made.tree[FABRIC]
     del fabric[collection]
@@ -389,7 +389,7 @@ async def test_a_link_of_the_root_that_leads_nowhere_is_named_with_the_profile_t
             pass
 
 
-async def test_a_link_of_the_root_to_another_place_is_looked_for_at_the_place_of_the_schema():
+async def test_a_foreign_link_of_the_root_is_replaced_by_the_schemas_path():
     made = service()
     made.tree[ROOT]["Fabrics"] = link(f"{ROOT}/Nowhere")
     async with adapting(made) as adapter:

@@ -46,7 +46,7 @@ async def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(tmp_pa
     assert (tmp_path / "sys" / "mine").exists()
 
 
-async def test_a_place_that_cannot_be_written_is_named_with_the_remedy(tmp_path):
+async def test_an_unwritable_directory_is_reported_with_a_remedy(tmp_path):
     (tmp_path / "file").touch()
     arguments = host(tmp_path)
     arguments.root = tmp_path / "file" / "sys"
@@ -58,7 +58,7 @@ async def test_a_place_that_cannot_be_written_is_named_with_the_remedy(tmp_path)
     "options",
     [("--listen", "unix:/tmp/f"), ("--listen", "unix:/tmp/f", "--config", "f", "--devices", "gpu=1")],
 )
-async def test_a_fabric_has_its_devices_from_one_place(options):
+async def test_a_fabric_has_its_devices_from_one_source(options):
     with pytest.raises(errors.UsageError, match="one of --config and --devices"):
         await fabric.serve(parse_arguments(fabric, *options))
 

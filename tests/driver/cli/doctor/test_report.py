@@ -302,7 +302,7 @@ def test_the_json_has_findings_sums_and_the_exit_status():
     assert reported["findings"][1].keys() == {"check", "severity", "subject", "message", "remedy", "url"}
 
 
-def test_the_url_of_each_check_is_a_place_of_the_page():
+def test_the_url_of_each_check_is_an_anchor_of_the_page():
     page = (Path(__file__).parents[4] / "docs" / "reference" / "checks.md").read_text()
     anchors = re.findall(r'<a id="([\w.-]+)"></a>', page)
     assert sorted(anchors) == sorted(check.value for check in Check)

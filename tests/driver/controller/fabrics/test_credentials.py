@@ -95,9 +95,7 @@ async def test_credentials_are_used_and_a_new_token_needs_no_restart(controller_
         await cluster.wait_until_attached("gpu-0")
 
 
-async def test_credentials_that_may_not_attach_are_waited_for_and_cost_no_device_its_place(
-    served_world, until
-):
+async def test_refused_credentials_are_retried_and_blame_no_device(served_world, until):
     refused = {"effect": "refuse", "method": "attach", "code": "PERMISSION_DENIED", "times": 2}
     async with served_world(faults=[refused]) as cluster:
         await cluster.allocate("gpu-0")

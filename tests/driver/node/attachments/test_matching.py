@@ -342,7 +342,7 @@ def test_a_device_stays_the_card_that_was_recognised(case):
 
 
 @pytest.mark.parametrize("kind", ["gpu-uuid", "sole-arrival"])
-def test_a_card_in_the_place_of_a_lost_one_is_the_device_whose_number_it_shows(kind):
+def test_a_card_replacing_a_lost_one_is_identified_by_its_number(kind):
     card, record = shows("2", f"gpu-uuid={UUID}"), make_node_report(function("2"), kind=kind)
     lost = identity(f"gpu-uuid={OTHER_UUID}", sole_arrival=True)
     seen = inventory(card)

@@ -54,6 +54,6 @@ def test_the_size_of_a_pool_on_the_page_is_that_of_the_program():
     assert f"**{pool_writes.DEVICES_MAX} devices fit into a pool.**" in PAGE
 
 
-def test_settings_that_are_wrong_are_refused_with_their_place(tmp_path):
+def test_wrong_settings_are_refused_with_their_path(tmp_path):
     loaded = load(tmp_path / "c.yaml", "localPool: {classes: [other, disk]}\n")
     assert len(loaded.problems) == 2

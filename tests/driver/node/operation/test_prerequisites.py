@@ -183,7 +183,7 @@ def test_the_facts_are_read_from_proc(tmp_path, proc):
     )
 
 
-def test_a_place_behind_a_link_is_held_by_the_mount_that_the_link_leads_to(tmp_path, proc):
+def test_a_path_behind_a_link_belongs_to_the_links_target_mount(tmp_path, proc):
     """As /var/run, which is a link to /run, where the mount is."""
     (tmp_path / "run" / "cdi").mkdir(parents=True)
     (tmp_path / "var").mkdir()

@@ -97,7 +97,7 @@ def test_the_first_device_of_a_request_brings_its_file(tmp_path, annotations, fo
     ("name", "request_name"),
     [("../../etc", "disk"), ("c1", "../x"), ("c1", "a/b"), ("c1", ".."), ("c1", "Ä")],
 )
-def test_no_name_leads_out_of_its_place(tmp_path, name, request_name):
+def test_no_name_leads_out_of_its_directory(tmp_path, name, request_name):
     files = metadata.Files(tmp_path, DRIVER, enabled=True)
     with pytest.raises(errors.PrepareError, match="which no file can have"):
         files.mounts(claim(name=name), (request_name,))

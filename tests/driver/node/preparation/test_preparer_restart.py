@@ -78,7 +78,7 @@ async def test_after_a_reboot_without_the_device_the_claim_can_still_be_unprepar
     assert (world.list_recorded_uids(), world.released) == ([], [("p", "d1")])
 
 
-async def test_another_device_in_the_place_of_a_prepared_one_gets_no_file(world):
+async def test_a_device_replacing_a_prepared_one_gets_no_file(world):
     first, second = (card for card in world.arrivals.cards if card.first.serial)
     world.local.cards["n", "own"] = first
     name = await world.claim(results=(world.result("own", pool="n"),))

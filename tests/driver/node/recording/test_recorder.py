@@ -289,7 +289,7 @@ def test_devices_listed_by_a_class_are_recorded_at_any_depth(tmp_path):
     assert_alike(host.root, again(host.root, tmp_path))
 
 
-def test_a_place_that_cannot_be_used_is_an_error_for_the_user(tmp_path):
+def test_an_unusable_path_is_an_error_for_the_user(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     (tmp_path / "file").write_text("")
     for folder, words in (

@@ -201,7 +201,7 @@ def test_a_device_that_becomes_free_is_offered_to_as_many_pods_as_can_have_it(wo
     assert (answer.context.name.name, dict(answer.entries)) == ("p0", {"c0": ()})
 
 
-def test_a_pod_that_lets_its_turn_pass_goes_behind_the_others(world):
+def test_a_pod_that_misses_its_window_goes_last(world):
     cluster = world(devices=1)
     for name in ("a", "b"):
         cluster.claim(name)

@@ -534,7 +534,7 @@ def test_without_a_size_of_blocks_there_are_none(tree, size):
     assert region.blocks == ()
 
 
-def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
+def test_a_card_without_a_memory_device_has_no_regions(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.from_sysfs(tree.root)
     assert read_layout(tree) == region_steps.Layout()
