@@ -278,7 +278,7 @@ async def outage(loop, path, pods, attach_timeout):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("pods", "attach_timeout"),
-    [pytest.param(PODS, 540, id="patient"), pytest.param(PODS_GIVEN_UP, None, id="given-up")],
+    [pytest.param(PODS, 540, id="patient"), pytest.param(PODS_GIVEN_UP, None, id="abandoned")],
 )
 def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_hammered(
     tmp_path, pods, attach_timeout

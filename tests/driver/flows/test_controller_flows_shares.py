@@ -181,7 +181,7 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_slice(flow_lab, kil
                     cluster.start_node(name)
             await cluster.wait_until_running(f"pod-{step}")
             assert [size for size, _ in await list_fabric_slices(cluster)] == [512], (
-                "one slice, whatever crashed"
+                "one slice after any crash"
             )
             await cluster.api.delete(kinds.POD, f"pod-{step}", namespace="default")
             await wait_for_release(cluster)

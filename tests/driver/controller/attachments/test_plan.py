@@ -39,7 +39,7 @@ BEGIN = {
         {"attaches_at": SOON, "forbidden": REFUSED},
         [actions.RequeueAfter(seconds=7.0)],
     ),
-    "for whatever reason": (
+    "for any reason": (
         {"attaches_at": SOON, "demand": demand(host_id=None)},
         [actions.RequeueAfter(seconds=7.0)],
     ),

@@ -54,7 +54,7 @@ WAITING = {
         {"attachment": GOING, "host_id": "h1", "demand": demand(seen_at=LONG_AGO, attach_reported=True)},
         [],
     ),
-    "a second claim that was given the device is refused": (
+    "a second claim with the device is refused": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"}
         | {"demand": demand(attach_reported=True, visible_reported=True)}
         | {"competing_demands": (LATE["demand"],)},
@@ -142,7 +142,7 @@ CHANGING_HANDS = {
 
 BY_HAND = attachment(ATTACHED, claim=None)
 HELD = {
-    "a claim that was given it gets a failure, and is never reported as attached": (
+    "a claim with the device gets a failure and no report of an attach": (
         {"attachment": BY_HAND, "host_id": "h1"},
         [actions.ReportFailed],
     ),

@@ -22,7 +22,7 @@ MAPPED = hosts.NodeMap(host_of={"node-1": "host-1"})
     [
         pytest.param(CONNECTED, MAPPED, "", 1, ("True", "Ready"), id="all-good"),
         pytest.param(CONNECTED, MAPPED, "", None, ("True", "Ready"), id="nodes-not-judged-yet"),
-        pytest.param(CONNECTED, MAPPED, "", 0, ("False", "NoUsableNode"), id="no-node-can-be-given-devices"),
+        pytest.param(CONNECTED, MAPPED, "", 0, ("False", "NoUsableNode"), id="no-node-can-get-devices"),
         pytest.param(
             CONNECTED, MAPPED, "the API server refuses it", 1, ("False", "Refused"), id="not-published"
         ),

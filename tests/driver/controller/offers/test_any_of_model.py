@@ -96,7 +96,7 @@ TABLE = {
         (),
         {"m-1": None, "m-3": "b"},
     ),
-    "a place that a claim was given is the last to go": (
+    "an allocated place is the last to go": (
         [device("a"), device("b", "h9", mark=OTHERS)],
         (),
         ("m-2",),

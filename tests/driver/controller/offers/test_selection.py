@@ -66,7 +66,7 @@ def test_a_device_is_offered_that_meets_every_field(offer, expected):
         pytest.param(
             {"published": {"gone": "H100", "g3": "H100"}, "missing": {"gone"}},
             ["g3"],
-            id="what one listing lacks keeps its room",
+            id="a device missing in one listing keeps its room",
         ),
         pytest.param(
             {"published": {"gone": "H100", "g3": "H100"}}, ["g0", "g3"], id="what is lost makes room"

@@ -184,7 +184,7 @@ ARRIVAL = {
         0,
         [],
     ),
-    "comes-after-it-was-given-up": (
+    "comes-after-the-timeout": (
         make_observation(attachment(ATTACHED, FAILED), **READY),
         99,
         [("ReportVisible", CARD)],
@@ -232,8 +232,8 @@ ARRIVAL = {
         fails(reasons.LINK_DOWN),
     ),
     "waits-for-power": (observe_arrival(UNPOWERED), 5, [("PowerSlot", "2"), *again(5.05)]),
-    "was-given-power": (observe_arrival(UNPOWERED, attempt=make_attempt(None, at=5)), 5.5, again(6)),
-    "is-given-power-again": (
+    "was-powered-on": (observe_arrival(UNPOWERED, attempt=make_attempt(None, at=5)), 5.5, again(6)),
+    "is-powered-on-again": (
         observe_arrival(UNPOWERED, attempt=make_attempt(None, at=5)),
         6,
         [("PowerSlot", "2"), *again(6.05)],

@@ -18,7 +18,7 @@ UNREADY = {
     "hook-runs-on-a-device-that-stayed-attached": ({"user": ("", "")}, "DeviceNotReady"),
     "version-too-old": ({"visible": False, "user": False}, "DeviceFailed"),
     "refused-on-a-device-that-stayed-attached": ({"visible": False, "user": ("", "")}, "DeviceFailed"),
-    "given-up-by-the-controller": ({"error": "it did not come"}, "DeviceFailed"),
+    "failed-by-the-controller": ({"error": "it did not come"}, "DeviceFailed"),
     "seen-by-its-serial-number-before-it-is-attached": ({"attached": False}, "DeviceNotAttached"),
     "not-made-ready-since-the-reboot": ({"boot_id": "boot-0"}, "DeviceNotReady"),
     "made-ready-for-an-earlier-allocation-of-the-claim": ({"user": "claim"}, "NotCleaned"),
@@ -97,7 +97,7 @@ async def test_a_claim_with_another_allocation_than_its_attachment_waits_for_the
 
 FAILED_SINCE = {
     "failed": {"visible": False},
-    "given-up": {"error": "it is broken"},
+    "failed-by-the-controller": {"error": "it is broken"},
     "not-visible": {"visible": None},
 }
 

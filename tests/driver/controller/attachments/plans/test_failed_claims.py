@@ -68,7 +68,7 @@ SILENT_NODE = {
         },
         [actions.RequeueAfter(seconds=1.0)],
     ),
-    "then it is given up, whatever the node reports": (
+    "then it is abandoned despite the node's report": (
         {"host_id": "h1"} | SILENT_FOR_TOO_LONG,
         [actions.RecordFailure(failure=SILENT)],
     ),

@@ -34,11 +34,11 @@ RELEASING = {
         {"attachment": GOING, "host_id": "h1", "node_gone_at": NOW + datetime.timedelta(seconds=7)},
         [actions.RequeueAfter(seconds=7.0)],
     ),
-    "the fabric is given up, and the node still has it": (
+    "the fabric is abandoned, and the node still has it": (
         {"attachment": GOING, "present": None, "given_up": True},
         [],
     ),
-    "the fabric is given up": (
+    "the fabric is abandoned": (
         {"attachment": FREE, "present": None, "given_up": True},
         [actions.RemoveFinalizer],
     ),
@@ -75,11 +75,11 @@ RELEASING = {
         {"attachment": FREE, "attach": call("unasked"), "detach": call("unknown")},
         [actions.QueryOperation(side=ATTACH)],
     ),
-    "an attach that is under way is given up": (
+    "a running attach is cancelled": (
         {"attachment": FREE, "attach": call("running"), "detach": call("unknown")},
         [actions.Cancel(side=ATTACH), actions.RequeueAfter],
     ),
-    "a detach that never ends is given up": (
+    "an endless detach is cancelled": (
         {"attachment": FREE, "host_id": "h1", "detach": call("running", age_seconds=301.0)},
         [actions.Cancel(side=DETACH), actions.RequeueAfter],
     ),
