@@ -9,7 +9,7 @@ from contract.lab import list_consumers
 
 pytestmark = pytest.mark.needs("v1")
 
-HOLD = ["contract.drawbar.dev/hold"]
+FINALIZERS = ["contract.drawbar.dev/hold"]
 TAINT = {"key": "contract.drawbar.dev/broken", "value": "yes", "effect": "NoExecute"}
 
 
@@ -50,7 +50,7 @@ async def run(lab):
     async def start(name="d1", **request):
         slice_ = await lab.pool(device(name))
         claim = await lab.claim(requests=[lab.request(**request)])
-        pod = await lab.pod(claim, metadata={"finalizers": HOLD})
+        pod = await lab.pod(claim, metadata={"finalizers": FINALIZERS})
         await lab.wait_until_bound(pod)
         return Running(lab, slice_, claim, pod)
 

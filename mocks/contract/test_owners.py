@@ -40,8 +40,8 @@ async def test_an_object_whose_owner_has_another_uid_is_collected(world):
 
 async def test_foreground_deletion_waits_for_those_that_block_it(world):
     owner = await world.make("configmaps")
-    hold = {**owned_by(owner, blockOwnerDeletion=True), "finalizers": ["contract.drawbar.dev/hold"]}
-    child = await world.make("configmaps", metadata=hold)
+    metadata = {**owned_by(owner, blockOwnerDeletion=True), "finalizers": ["contract.drawbar.dev/hold"]}
+    child = await world.make("configmaps", metadata=metadata)
     name, child_name = owner["metadata"]["name"], child["metadata"]["name"]
     reply = await world.api.delete(world.path("configmaps", name), propagationPolicy="Foreground")
     assert reply.code == 200

@@ -4,7 +4,7 @@ import pytest
 
 from contract import bodies
 
-HOLD = ["contract.drawbar.dev/hold"]
+FINALIZERS = ["contract.drawbar.dev/hold"]
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 # As the controller of budgets computes it for one ready pod and minAvailable: 1.
 NO_MORE = {
@@ -20,7 +20,7 @@ NO_MORE = {
 async def pod(world):
     """Return a running pod that stays when it is deleted."""
     name = world.name()
-    metadata = {"finalizers": HOLD, "labels": {"app": name}}
+    metadata = {"finalizers": FINALIZERS, "labels": {"app": name}}
     await world.make("pods", name, metadata=metadata, spec=bodies.pod_spec(nodeName="nowhere"))
     await world.api.merge(world.path("pods", name, "status"), {"status": RUNNING})
     return name

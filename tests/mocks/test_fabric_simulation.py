@@ -429,7 +429,7 @@ async def _walk(sequence):
                 case "detach":
                     state.begin(detach(device_id, host_id, request_id=str(number)))
                 case "take away":
-                    state.hold(device_id)
+                    state.reserve(device_id)
                     state.take_away(device_id)
                 case _ if device_id in running:
                     state.finish(running[device_id], None if step == "finish" else errors.Unavailable("x"))

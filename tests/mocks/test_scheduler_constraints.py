@@ -40,7 +40,7 @@ NUMA = {"matchAttribute": "numa/n"}
 )
 def test_one_more_device_keeps_the_constraint_or_breaks_it(constraint, chosen, added, holds):
     rule = msgspec.convert(constraint, objects.Constraint)
-    assert constraints.hold([rule], [("one", other) for other in chosen], ("one", added)) is holds
+    assert constraints.are_met([rule], [("one", other) for other in chosen], ("one", added)) is holds
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_a_list_of_requests_means_alternatives_too(requests, request_name, meant
 
 def test_devices_of_requests_that_are_not_named_do_not_count():
     rule = msgspec.convert({**MATCH, "requests": ["one"]}, objects.Constraint)
-    assert constraints.hold([rule], [("two", candidate(n=2))], ("one", candidate(n=1)))
-    assert constraints.hold([rule], [("one", candidate(n=2))], ("two", candidate(n=1)))
+    assert constraints.are_met([rule], [("two", candidate(n=2))], ("one", candidate(n=1)))
+    assert constraints.are_met([rule], [("one", candidate(n=2))], ("two", candidate(n=1)))

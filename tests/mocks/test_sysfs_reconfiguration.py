@@ -104,7 +104,7 @@ def test_a_fault_of_the_design_shows_in_the_manager_until_the_next(tree):
 
 
 def test_a_card_that_goes_meanwhile_comes_to_nothing(tree):
-    answers = reconfiguration.PortReconfiguration(hold=threading.Event())
+    answers = reconfiguration.PortReconfiguration(gate=threading.Event())
     failures = []
 
     def load():
@@ -118,7 +118,7 @@ def test_a_card_that_goes_meanwhile_comes_to_nothing(tree):
     while read_manager_attribute(tree, "state") != "write":
         thread.join(0.01)
     tree.detach(1)
-    answers.hold.set()
+    answers.gate.set()
     thread.join(60)
     assert (failures, answers.loaded) == ([errno.ENODEV], [])
     assert not (tree.root / f"bus/pci/devices/{tree.address(1)}").exists()

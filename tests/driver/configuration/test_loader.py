@@ -91,15 +91,15 @@ SOURCES = ("default", "file", "rule", "own", "flag")
 
 
 @pytest.mark.parametrize(
-    "given_", [[source for source in SOURCES if mask >> SOURCES.index(source) & 1] for mask in range(1, 32)]
+    "sources", [[source for source in SOURCES if mask >> SOURCES.index(source) & 1] for mask in range(1, 32)]
 )
-def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, given_):
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, sources):
     file = tmp_path / "c.yaml"
-    file.write_text("\nname: by-file\n" if "file" in given_ else "")
+    file.write_text("\nname: by-file\n" if "file" in sources else "")
     environ = {"DRAWBAR_CONFIG": str(file)}
-    environ |= {"DRAWBAR_NAME": "by-rule"} if "rule" in given_ else {}
-    environ |= {"NAME": "by-own"} if "own" in given_ else {}
-    words = ["--name=by-flag"] if "flag" in given_ else []
+    environ |= {"DRAWBAR_NAME": "by-rule"} if "rule" in sources else {}
+    environ |= {"NAME": "by-own"} if "own" in sources else {}
+    words = ["--name=by-flag"] if "flag" in sources else []
     setting = load(*words, environ=environ).effective[0]
     expected = {
         "flag": ("by-flag", "--name"),
@@ -108,7 +108,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, given
         "file": ("by-file", f"{file}:2"),
         "default": ("", "default"),
     }
-    winner = next((source for source in expected if source in given_), "default")
+    winner = next((source for source in expected if source in sources), "default")
     assert (setting.value, setting.source) == expected[winner]
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.controller import damping
 
-HOLDS = (0.0, 0.0, 0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 320.0, 320.0)
+HOLD_DOWNS = (0.0, 0.0, 0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 320.0, 320.0)
 
 
 def look(damper, good, now, *work):
@@ -16,7 +16,7 @@ def look(damper, good, now, *work):
 def test_the_hold_down_time_doubles_at_each_flap_up_to_a_bound():
     damper, now = damping.Damper(), 0.0
     assert look(damper, True, now)
-    for hold_down in HOLDS:
+    for hold_down in HOLD_DOWNS:
         now += 1.0
         assert not look(damper, False, now)
         now += 1.0

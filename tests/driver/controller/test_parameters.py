@@ -13,7 +13,7 @@ from drawbar.driver.controller.attachments import actions, plan
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 KEY = names.DeviceKey(fabric="f", device="d")
-UNFIT = attachments.Failure(reason="InvalidParameters", message="why")
+INVALID = attachments.Failure(reason="InvalidParameters", message="why")
 HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 
 
@@ -161,21 +161,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
 def test_the_claim_gets_the_failure_before_anything_else_is_done(changes):
-    bad = msgspec.structs.replace(demand(), failure=UNFIT)
+    bad = msgspec.structs.replace(demand(), failure=INVALID)
     assert plan.plan(scenes.make_part_state(demand=bad, **changes), NOW) == (
-        actions.ReportFailed(demand=bad, failure=UNFIT),
+        actions.ReportFailed(demand=bad, failure=INVALID),
     )
 
 
 def test_once_it_has_the_failure_the_device_goes_its_way():
-    reported = msgspec.structs.replace(demand(), failure=UNFIT, failure_reported=True)
+    reported = msgspec.structs.replace(demand(), failure=INVALID, failure_reported=True)
     assert plan.plan(scenes.make_part_state(demand=reported), NOW) == ()
     held = scenes.make_part_state(demand=reported, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 
 def test_a_device_attached_for_the_claim_is_left_alone():
-    bad = msgspec.structs.replace(demand(), failure=UNFIT)
+    bad = msgspec.structs.replace(demand(), failure=INVALID)
     steps = plan.plan(scenes.make_part_state(demand=bad, attachment=attachment()), NOW)
     assert steps == (actions.QueryOperation(side=outcomes.Side.ATTACH),)
 

@@ -37,7 +37,7 @@ def put(cluster):
 
 
 async def test_a_dfl_card_is_programmed_before_its_pod_is_bound(flow_lab, answers):
-    answers.hold = threading.Event()
+    answers.gate = threading.Event()
     async with flow_lab("1.36", enclosures=[{"id": "enc", "devices": [FPGA]}]) as cluster:
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "filters", initialise={"timeoutSeconds": 120})
@@ -49,7 +49,7 @@ async def test_a_dfl_card_is_programmed_before_its_pod_is_bound(flow_lab, answer
             pod = await cluster.api.read(kinds.POD, "p", namespace="default", into=dict)
             assert "nodeName" not in pod["spec"], "it waits for the card"
         finally:
-            answers.hold.set()
+            answers.gate.set()
         node, _ = await cluster.wait_until_running("p")
         (load,) = answers.loaded
         assert (load.design, load.port) == (bitstreams.DESIGN, 0)

@@ -139,7 +139,7 @@ def answers(monkeypatch):
 
 
 async def test_a_card_of_a_node_is_programmed_before_its_pod_is_bound(local_lab, answers):
-    answers.hold = threading.Event()
+    answers.gate = threading.Event()
     async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         published = (await offers(cluster))["node-1"][device]
@@ -155,7 +155,7 @@ async def test_a_card_of_a_node_is_programmed_before_its_pod_is_bound(local_lab,
             )
             assert await is_unbound(cluster, "p"), "it waits for the card"
         finally:
-            answers.hold.set()
+            answers.gate.set()
         assert await cluster.wait_until_running("p") == ("node-1", [device])
         (load,) = answers.loaded
         assert (load.design, load.port) == (bitstreams.DESIGN, 0)
@@ -323,7 +323,7 @@ async def test_a_claim_that_goes_in_the_middle_leaves_a_card_that_is_cleaned_for
 
 async def test_without_binding_conditions_a_pod_waits_for_its_card_on_the_node(local_lab, answers):
     gates = {"DRADeviceBindingConditions": False}
-    answers.hold = threading.Event()
+    answers.gate = threading.Event()
     async with local_lab(gates=gates) as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put_bitstream, cluster)
@@ -333,7 +333,7 @@ async def test_without_binding_conditions_a_pod_waits_for_its_card_on_the_node(l
         await cluster.wait_for_event("Initialising", "bitstream filter.gbs")
         assert not await is_unbound(cluster, "p")
         assert not cluster.cdi_files, "no container gets the card yet"
-        answers.hold.set()
+        answers.gate.set()
         await cluster.wait_until_running("p")
         assert [load.design for load in answers.loaded] == [bitstreams.DESIGN]
         await delete(cluster, "p")
@@ -351,7 +351,7 @@ async def test_a_card_with_old_firmware_sends_its_pod_elsewhere(local_lab):
 
 
 async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_for_both(local_lab, answers):
-    answers.hold = threading.Event()
+    answers.gate = threading.Event()
     async with local_lab(devices=1) as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put_bitstream, cluster)
@@ -366,7 +366,7 @@ async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_fo
         ready = {"attached": "Attached", "visible": "DeviceReady"}
         await cluster.until(lambda: cluster.conditions_of("p"), lambda value: value == {"disk-0": ready})
         assert await is_unbound(cluster, "p")
-        answers.hold.set()
+        answers.gate.set()
         assert await cluster.wait_until_running("p") == ("node-1", ["disk-0", device])
         assert await cluster.conditions_of("p") == {"disk-0": ready, device: {"visible": "DeviceReady"}}
         await delete(cluster, "p")

@@ -12,7 +12,7 @@ from drawbar.driver.node.preparation import claimdevices, records
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
-GIVEN = spec.ContainerEdits(
+EDITS = spec.ContainerEdits(
     env=("DRAWBAR_X=1",),
     device_nodes=(spec.DeviceNode(path="/dev/x", type="c", major=1, minor=2, gid=5, permissions="rw"),),
     net_devices=(
@@ -25,12 +25,12 @@ GIVEN = spec.ContainerEdits(
 def customise(first=0, **reported):
     head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
     decoded = parameters.decode(head | reported, parameters.Source.CLASS)
-    return customisation.customise(GIVEN, decoded, first_interface=first)
+    return customisation.customise(EDITS, decoded, first_interface=first)
 
 
 def test_empty_parameters_change_nothing():
-    assert customise() == GIVEN
-    assert customise(attachTimeoutSeconds=9) == GIVEN
+    assert customise() == EDITS
+    assert customise(attachTimeoutSeconds=9) == EDITS
 
 
 def test_variables_follow_those_that_name_the_device():

@@ -37,7 +37,7 @@ class Console:
             NotFound: no such device.
             Aborted: the device has an operation in flight.
         """
-        connection = self._world.hold(device_id)
+        connection = self._world.reserve(device_id)
         if connection is None:
             self._world.release(device_id)
             return
@@ -57,7 +57,7 @@ class Console:
             NotFound: no such device.
             Aborted: the device has an operation in flight.
         """
-        connection = self._world.hold(device_id)
+        connection = self._world.reserve(device_id)
         self._world.take_away(device_id)
         if connection is not None:
             self._forgotten[device_id] = connection
@@ -72,7 +72,7 @@ class Console:
             FailedPrecondition: IN_USE, PORT_IN_USE.
         """
         stock, forgotten = self._world.stock, self._forgotten.get(device_id)
-        connection = self._world.hold(device_id)
+        connection = self._world.reserve(device_id)
         try:
             if forgotten is None:
                 raise errors.NotFound(f"the connection of device {device_id} was not forgotten")
@@ -106,7 +106,7 @@ class Console:
         if not stock.reaches(stock.device(device_id), host_id):
             raise stock.unreachable(device_id, host_id)
         port = stock.free_port(host_id) if port_id is None else stock.usable_port(host_id, port_id)
-        connection = self._world.hold(device_id)
+        connection = self._world.reserve(device_id)
         try:
             if connection is not None:
                 raise errors.FailedPrecondition(
@@ -149,7 +149,7 @@ class Console:
             Aborted: the device has an operation in flight.
         """
         await self.surprise_detach(device_id)
-        self._world.hold(device_id)
+        self._world.reserve(device_id)
         self._world.release(device_id)
         self._world.remove(device_id)
         self._forgotten.pop(device_id, None)

@@ -182,7 +182,7 @@ class World:
                 self._forgotten.add(operation_id)
         self._by_request.clear()
 
-    def hold(self, device_id: str) -> contract.Connection | None:
+    def reserve(self, device_id: str) -> contract.Connection | None:
         """Keep a device from all operations until `release`; return its connection, or None.
 
         Raises:

@@ -13,7 +13,7 @@ from drawbar.mocks.scheduler import objects, pools
 Named = tuple[str, pools.Candidate]
 
 
-def hold(constraints: Iterable[objects.Constraint], chosen: Collection[Named], added: Named) -> bool:
+def are_met(constraints: Iterable[objects.Constraint], chosen: Collection[Named], added: Named) -> bool:
     """Return true if one more device keeps the constraints of its claim.
 
     Args:

@@ -164,7 +164,7 @@ class Search:
             return None
         named = [(pick.request, pick.candidate) for pick in picks if pick.claim == way.claim]
         rules = self._demands[way.claim].devices.constraints
-        if not constraints.hold(rules, named, (way.name, candidate)):
+        if not constraints.are_met(rules, named, (way.name, candidate)):
             if way.everything:
                 raise AllocationError(
                     f"{self._where(way)}: cannot add device {'/'.join(candidate.id)} because a claim constraint "

@@ -40,7 +40,7 @@ class PortReconfiguration:
         refuses: the errno of a refusal by the kernel, before it touches the card; 0 for none.
         finds: the card's error in a design, in the words of `status`; empty for none.
         state: the manager's state after a correct design.
-        hold: an event that a load waits for, for a minute at most; None to end at once.
+        gate: an event that a load waits for, for a minute at most; None to end at once.
         loaded: the loaded designs, in order.
     """
 
@@ -50,9 +50,9 @@ class PortReconfiguration:
         refuses: int = 0,
         finds: str = "",
         state: str = "operating",
-        hold: threading.Event | None = None,
+        gate: threading.Event | None = None,
     ) -> None:
-        self.refuses, self.finds, self.state, self.hold = refuses, finds, state, hold
+        self.refuses, self.finds, self.state, self.gate = refuses, finds, state, gate
         self.loaded: list[Load] = []
 
     def __call__(self, descriptor: int, request: int, argument: bytes) -> int:
@@ -72,7 +72,7 @@ class PortReconfiguration:
         design = ctypes.string_at(address, length)
         (manager,) = engine.glob("dfl-fme-mgr.*/fpga_manager/fpga*")
         _show(root, manager, "write")
-        if self.hold is not None and not self.hold.wait(_WAIT_SECONDS):
+        if self.gate is not None and not self.gate.wait(_WAIT_SECONDS):
             raise _error(errno.ETIMEDOUT)
         if self.finds:
             _show(root, manager, "write complete error", self.finds)

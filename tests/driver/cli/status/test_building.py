@@ -312,9 +312,9 @@ KEYS = st.tuples(
 @given(
     listed=st.lists(st.tuples(KEYS, NAMES, st.integers(0, 2))),
     held=st.lists(st.tuples(KEYS, NAMES, NAMES, NAMES)),
-    given_=st.lists(st.tuples(KEYS, NAMES)),
+    claimed=st.lists(st.tuples(KEYS, NAMES)),
 )
-def test_each_device_in_use_is_shown_once_for_any_objects(listed, held, given_):
+def test_each_device_in_use_is_shown_once_for_any_objects(listed, held, claimed):
     cluster = {
         "slices": tuple(
             make_slice(device, pool=pool, fabric=fabric, generation=generation)
@@ -324,13 +324,13 @@ def test_each_device_in_use_is_shown_once_for_any_objects(listed, held, given_):
             attachment(phase, condition(VISIBLE, message=message, at=stamp), pool=pool, device=device)
             for (pool, device), phase, message, stamp in held
         ),
-        "claims": tuple(claim(name, pool=pool, device=device) for (pool, device), name in given_),
+        "claims": tuple(claim(name, pool=pool, device=device) for (pool, device), name in claimed),
     }
     shown = build(**cluster)
     keys = [(device.pool, device.name) for device in shown.devices]
     assert len(set(keys)) == len(keys)
-    assert set(keys) >= {key for key, *_ in held} | {key for key, _ in given_}
-    assert sum(len(device.claims) for device in shown.devices) == len(given_)
+    assert set(keys) >= {key for key, *_ in held} | {key for key, _ in claimed}
+    assert sum(len(device.claims) for device in shown.devices) == len(claimed)
     msgspec.json.encode(shown)
     out = console.Console(file=io.StringIO(), width=40)
     views.show(out, shown, now=NOW, every=True)

@@ -20,7 +20,7 @@ REFUSED = attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message="not i
 
 SOON = NOW + datetime.timedelta(seconds=7)
 
-UNFIT = demand(failure=attachments.Failure(reason="InvalidParameters", message="x"))
+INVALID = demand(failure=attachments.Failure(reason="InvalidParameters", message="x"))
 
 BEGIN = {
     "nothing is asked": ({"demand": None}, []),
@@ -43,8 +43,8 @@ BEGIN = {
         {"attaches_at": SOON, "demand": demand(host_id=None)},
         [actions.RequeueAfter(seconds=7.0)],
     ),
-    "nor for its parameters": ({"attaches_at": SOON, "demand": UNFIT}, [actions.RequeueAfter(seconds=7.0)]),
-    "which it then fails for": ({"attaches_at": NOW, "demand": UNFIT}, [actions.ReportFailed]),
+    "nor for its parameters": ({"attaches_at": SOON, "demand": INVALID}, [actions.RequeueAfter(seconds=7.0)]),
+    "which it then fails for": ({"attaches_at": NOW, "demand": INVALID}, [actions.ReportFailed]),
     "a pair that the manager refused fails at once": (
         {"forbidden": REFUSED},
         [actions.ReportFailed(demand=demand(), failure=REFUSED)],

@@ -340,14 +340,14 @@ async def test_those_who_wait_read_their_classes_once_however_often_they_look(un
         assert world.read_classes == ["gpu.drawbar.dev"]
 
 
-UNFIT = {
+UNUSABLE = {
     "ill": {"health": contract.Health.CRITICAL},
     "connected": {"connection": contract.Connection(host_id="elsewhere")},
     "attached": {},
 }
 
 
-@pytest.mark.parametrize("why", UNFIT)
+@pytest.mark.parametrize("why", UNUSABLE)
 async def test_an_unusable_device_is_not_allocated(until, why):
     world = AllocatorScene(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
     if why == "attached":

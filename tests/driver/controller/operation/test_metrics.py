@@ -61,13 +61,13 @@ READY = attachment("Attached", "Visible")
 LEAVING = attachment("Attached", "Visible", deleting=True)
 RELEASED = attachment("Attached", "Visible", "Released", deleting=True)
 UNUSED = claims.ResourceClaim(metadata=meta.ObjectMeta(name="c"))
-GIVEN = claims.ResourceClaim(
+ALLOCATED = claims.ResourceClaim(
     metadata=meta.ObjectMeta(name="c"), status=claims.ClaimStatus(allocation=claims.Allocation())
 )
 
 
 def go_there(latencies):
-    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, None, NEW)
     latencies.note_call(KEY, ATTACH)
     latencies.note_result(KEY, ATTACH, None)
@@ -77,7 +77,7 @@ def go_there(latencies):
 
 
 def come_back(latencies):
-    latencies.note_claim_change([KEY], GIVEN, UNUSED)
+    latencies.note_claim_change([KEY], ALLOCATED, UNUSED)
     latencies.note_change(KEY, READY, LEAVING)
     latencies.note_change(KEY, LEAVING, RELEASED)
     latencies.note_call(KEY, DETACH)
@@ -104,9 +104,9 @@ def test_finished_measurements_are_forgotten(counted):
 def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
     latencies = counted.latency
     go_there(latencies)
-    latencies.note_claim_change([KEY], GIVEN, UNUSED)
+    latencies.note_claim_change([KEY], ALLOCATED, UNUSED)
     latencies.note_change(KEY, READY, LEAVING)
-    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, LEAVING, RELEASED)
     latencies.note_call(KEY, DETACH)
     latencies.note_result(KEY, DETACH, None)
@@ -120,7 +120,7 @@ def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
 
 def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted):
     latencies = counted.latency
-    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, READY, READY)
     latencies.note_claim_report(KEY)
     assert counted.value("attaches_total", result="Reused") == 1
@@ -161,7 +161,7 @@ def test_an_abandoned_attempt_of_a_classic_claim_counts_as_no_attach(counted):
 
 def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
     latencies = counted.latency
-    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, None, NEW)
     latencies.note_call(KEY, ATTACH)
     latencies.note_result(KEY, ATTACH, "NoFreePort")
@@ -184,7 +184,7 @@ def test_operations_of_a_previous_process_are_counted_and_not_timed(counted):
 
 def test_a_new_term_begins_with_nothing_under_way(counted):
     latencies = counted.latency
-    latencies.note_claim_change([KEY], UNUSED, GIVEN)
+    latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, READY, LEAVING)
     latencies.clear()
     latencies.note_change(KEY, None, NEW)
@@ -208,7 +208,7 @@ def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
 
 def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted):
     for reason in ("FabricError", "DeviceNotFound", "made\nup"):
-        counted.latency.note_claim_change([KEY], UNUSED, GIVEN)
+        counted.latency.note_claim_change([KEY], UNUSED, ALLOCATED)
         counted.latency.note_failure(KEY, reason)
     counts = {result: counted.value("attaches_total", result=result) for result in outcomes.FAILURES}
     assert {result for result, number in counts.items() if number} == {"FabricError", "DeviceNotFound"}

@@ -16,7 +16,7 @@ UID = "b1ed5591-21bd-430d-9196-02f05fbb2955"
 CLAIM = attachments.ClaimReference(namespace="team", name="train", uid="c1")
 ATTACH = outcomes.Side.ATTACH
 UNUSED = claims.ResourceClaim(metadata=meta.ObjectMeta(name="train"))
-GIVEN = claims.ResourceClaim(
+ALLOCATED = claims.ResourceClaim(
     metadata=meta.ObjectMeta(name="train"), status=claims.ClaimStatus(allocation=claims.Allocation())
 )
 STEPS = ["record attachment", "plan attach", "fabric attach", "report attached", "await node"]
@@ -53,7 +53,7 @@ class TracedController:
     def reach(self, told=True):
         """Bring the device from the allocation to the fabric's answer, and on to the claim's report."""
         steps = [
-            lambda: self.latency.note_claim_change([KEY], UNUSED, GIVEN),
+            lambda: self.latency.note_claim_change([KEY], UNUSED, ALLOCATED),
             lambda: self.latency.note_change(KEY, None, NEW),
             lambda: self.latency.note_call(KEY, ATTACH),
             lambda: self.latency.note_result(KEY, ATTACH, None),
@@ -126,7 +126,7 @@ def test_a_failed_attach_ends_its_trace_with_the_reason(world):
     "end",
     [
         pytest.param(
-            lambda latencies: latencies.note_claim_change([KEY], GIVEN, UNUSED), id="the claim goes"
+            lambda latencies: latencies.note_claim_change([KEY], ALLOCATED, UNUSED), id="the claim goes"
         ),
         pytest.param(lambda latencies: latencies.clear(), id="another leads"),
     ],
@@ -140,7 +140,7 @@ def test_an_attach_that_nobody_awaits_any_more_has_no_trace(world, end):
 
 
 def test_a_device_that_is_handed_on_or_was_awaited_before_has_no_trace(world):
-    world.latency.note_claim_change([KEY], UNUSED, GIVEN)
+    world.latency.note_claim_change([KEY], UNUSED, ALLOCATED)
     world.latency.note_claim_report(KEY)
     world.latency.resume([KEY])
     world.latency.note_change(KEY, TOLD, READY)

@@ -274,7 +274,7 @@ async def test_a_bitstream_for_another_card_than_dfl_needs_a_hook(hook_settings)
 
 
 async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(hook_settings, answers):
-    answers.hold = threading.Event()
+    answers.gate = threading.Event()
     asked = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST}
     runner = hooks.Runner(hook_settings, kernel.Kernel(hook_settings.hooks.parent / "sys"))
 
@@ -296,7 +296,7 @@ async def test_a_hanging_kernel_call_times_out_and_blocks_the_card(hook_settings
         assert re.search(waited, await load("first", 1))
         assert re.search(waited, await load("second", 600))
     finally:
-        answers.hold.set()
+        answers.gate.set()
     while len(answers.loaded) < 1 or await load("second", 600):  # noqa: ASYNC110 - a thread has no event
         await asyncio.sleep(0.01)
     assert len(answers.loaded) == 2

@@ -112,7 +112,7 @@ def test_metadata_may_end_in_zeros_and_have_a_version_of_old(tree, answers, vers
     assert [done.design for done in answers.loaded] == [bitstreams.DESIGN]
 
 
-LACKS = {
+DEFECTS = {
     "no port": (lambda folder: shutil.rmtree(folder.parent / "dfl-port.0"), "has no port of its own to load"),
     "a port without a driver": (
         lambda folder: (folder.parent / "dfl-port.0/id").unlink(),
@@ -127,7 +127,7 @@ LACKS = {
 }
 
 
-@pytest.mark.parametrize(("spoil", "words"), LACKS.values(), ids=LACKS)
+@pytest.mark.parametrize(("spoil", "words"), DEFECTS.values(), ids=DEFECTS)
 def test_a_card_without_a_driver_or_port_is_reported_with_a_remedy(tree, answers, spoil, words):
     (engine_folder(tree) / "dev").unlink()
     spoil(engine_folder(tree))

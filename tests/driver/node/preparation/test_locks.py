@@ -5,7 +5,7 @@ import sys
 
 from drawbar.driver.node.preparation import locks
 
-HOLD = """
+LOCKING_PROGRAM = """
 import fcntl, sys
 file = open(sys.argv[1], "w")
 fcntl.flock(file, fcntl.LOCK_EX)
@@ -18,7 +18,7 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
     path = tmp_path / "acting.lock"
     pipe = asyncio.subprocess.PIPE
     holder = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLD, str(path), stdin=pipe, stdout=pipe
+        sys.executable, "-c", LOCKING_PROGRAM, str(path), stdin=pipe, stdout=pipe
     )
     try:
         assert await holder.stdout.readline() == b"held\n"

@@ -177,7 +177,7 @@ def test_the_granularity_that_is_asked_for_is_set_before_the_size():
     )
 
 
-UNFIT = {
+IMPOSSIBLE = {
     "members of two sizes": (
         ensemble(PAIR[0], member(3, ram_bytes=2 * GIB)),
         "mem2 has 1073741824 bytes of volatile memory and mem3 2147483648, and only devices of one size",
@@ -215,7 +215,7 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize(("seen", "why"), UNFIT.values(), ids=UNFIT.keys())
+@pytest.mark.parametrize(("seen", "why"), IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
 def test_an_impossible_region_is_reported_with_the_reason(seen, why):
     problem = interleaving.towards_interleaved(seen)
     assert isinstance(problem, interleaving.CannotInterleave)
