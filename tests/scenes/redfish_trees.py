@@ -37,7 +37,7 @@ class Tree:
 
     get_detail = get
 
-    async def members(self, uri, *, levels=1, by_turns=False, needs=""):
+    async def members(self, uri, *, levels=1, may_be_remembered=False, needs=""):
         collection = await self.get(uri)
         return await self.fetch_listed(
             tuple(documents.Document.from_json(entry) for entry in collection.objects("Members"))

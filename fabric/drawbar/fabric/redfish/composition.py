@@ -86,7 +86,7 @@ class Composition:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
-        read_blocks = functools.partial(reader.members, levels=LEVELS, by_turns=True)
+        read_blocks = functools.partial(reader.members, levels=LEVELS, may_be_remembered=True)
         listed = await reading.read_linked(service, "ResourceBlocks", read_blocks)
         movable = [block for block in listed if not _is_of_host(block)]
         # The parts of a block show its class, even without a type: the processors first.
@@ -313,7 +313,7 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
     """
     try:
         with reader.noticing() as find_unread:
-            zones = await reader.members(uri, by_turns=True) if uri is not None else ()
+            zones = await reader.members(uri, may_be_remembered=True) if uri is not None else ()
     except errors.FabricError as error:
         if budget.is_exceeded(error):
             raise

@@ -148,9 +148,9 @@ async def _read_ports(reader: Reader, switches_uri: str | None) -> wiring.Ports:
         return {}
     try:
         with reader.noticing() as find_unread:
-            switches = await reader.members(switches_uri, by_turns=True)
+            switches = await reader.members(switches_uri, may_be_remembered=True)
             ports = {
-                switch.uri: await reader.members(uri, by_turns=True)
+                switch.uri: await reader.members(uri, may_be_remembered=True)
                 if (uri := switch.link("Ports")) is not None
                 else ()
                 for switch in switches
@@ -174,11 +174,11 @@ async def _read_endpoints(reader: Reader, document: Document) -> tuple[Document,
     """
     linked, *fallback = _find_uris(document, "Endpoints")
     try:
-        return await reader.members(linked, by_turns=True, needs=_ENTITIES)
+        return await reader.members(linked, may_be_remembered=True, needs=_ENTITIES)
     except errors.NotFound:
         if not fallback:
             raise
-    return await reader.members(fallback[0], by_turns=True, needs=_ENTITIES)
+    return await reader.members(fallback[0], may_be_remembered=True, needs=_ENTITIES)
 
 
 async def read_zones(reader: Reader, fabric: ends.Fabric) -> tuple[str, tuple[Document, ...]]:

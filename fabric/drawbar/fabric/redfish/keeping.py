@@ -62,14 +62,14 @@ class Keeper:
             if not is_poked and not self._service.history.watchers:
                 due = clock() + self._poll_seconds
                 continue
-            turns = None if is_poked else self._service.plan_poll(self._poll_seconds).turns
+            rereads = None if is_poked else self._service.plan_poll(self._poll_seconds).rereads
             self.poke.clear()
             began = clock()
-            is_exceeded = await self._read(turns)
+            is_exceeded = await self._read(rereads)
             took = clock() - began
             poll = self._service.plan_poll(self._poll_seconds)
             # A change during this reading is shown by the end of the next one; by turns, the budget decides.
-            due = began + max(poll.seconds - (0.0 if poll.turns else took), 2 * took)
+            due = began + max(poll.seconds - (0.0 if poll.rereads else took), 2 * took)
             if is_exceeded:
                 await asyncio.sleep(pauses.count_failure())
             else:
@@ -85,14 +85,14 @@ class Keeper:
         await asyncio.sleep(EVENTS_PACE_SECONDS)
         return True
 
-    async def _read(self, turns: int | None) -> bool:
+    async def _read(self, rereads: int | None) -> bool:
         """Read everything; return whether the service lists more than it may.
 
         Args:
-            turns: the number of remembered resources to read again; None for all members of collections.
+            rereads: the number of remembered resources to read again; None for all members of collections.
         """
         try:
-            async with self._bounded(), self._service.looking(whole=True, turns=turns):
+            async with self._bounded(), self._service.looking(whole=True, rereads=rereads):
                 return bool(self._service.excess)
         except errors.FabricError as error:
             # Also if the deadline came before an answer, which no reading has seen as an error.

@@ -33,12 +33,14 @@ class Observer:
         """Return when the service is polled next, and how much of it is read then."""
         return polling.plan(poll_seconds, fixed=self._fixed_requests, remembered=len(self._remembered))
 
-    async def read(self, *, whole: bool = False, turns: int | None = None, is_expanded: bool = True) -> None:
+    async def read(
+        self, *, whole: bool = False, rereads: int | None = None, is_expanded: bool = True
+    ) -> None:
         """Read the connections, and devices and hosts if they may have changed; the caller holds the lock.
 
         Args:
             whole: whether more than the connections is read.
-            turns: the number of remembered resources to read again; None for all members of collections.
+            rereads: the number of remembered resources to read again; None for all members of collections.
             is_expanded: whether collections may be expanded.
 
         Raises:
@@ -50,7 +52,7 @@ class Observer:
         reader = reading.Reader(
             self._client,
             self._remembered,
-            turns=None if self.is_changed else turns,
+            rereads=None if self.is_changed else rereads,
             is_expanded=is_expanded,
         )
         is_changed, self.is_changed = self.is_changed, False

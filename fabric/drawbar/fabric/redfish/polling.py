@@ -20,11 +20,11 @@ class Poll:
 
     Attributes:
         seconds: the time between the beginnings of two polls.
-        turns: the number of resources to read by turns.
+        rereads: the number of remembered resources to read again.
     """
 
     seconds: float
-    turns: int
+    rereads: int
 
 
 def plan(poll_seconds: float, *, fixed: int, remembered: int) -> Poll:
@@ -36,6 +36,6 @@ def plan(poll_seconds: float, *, fixed: int, remembered: int) -> Poll:
         remembered: the number of resources read by turns.
     """
     budget = max(math.floor(poll_seconds), REQUESTS_PER_POLL_MIN)
-    # In a large service, half of the requests serve the turns.
-    turns = min(remembered, max(budget - fixed, fixed))
-    return Poll(seconds=poll_seconds * max(1.0, (fixed + turns) / budget), turns=turns)
+    # In a large service, half of the requests are rereads.
+    rereads = min(remembered, max(budget - fixed, fixed))
+    return Poll(seconds=poll_seconds * max(1.0, (fixed + rereads) / budget), rereads=rereads)

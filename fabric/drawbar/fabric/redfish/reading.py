@@ -52,7 +52,7 @@ class Reader:
         client: Client,
         remembered: Remembered | None = None,
         *,
-        turns: int | None = None,
+        rereads: int | None = None,
         is_expanded: bool = True,
     ) -> None:
         """Begin a listing.
@@ -60,7 +60,7 @@ class Reader:
         Args:
             client: of the service.
             remembered: resources that need not be read; None to read each.
-            turns: the number of remembered resources to read again, the oldest first. None reads the outdated ones,
+            rereads: the number of remembered resources to read again, the oldest first. None reads the outdated ones,
                 and all members of collections.
             is_expanded: whether collections may be expanded.
         """
@@ -69,7 +69,7 @@ class Reader:
         self.touched: set[str] = set()
         self.requests = 0
         self._remembered = remembered
-        self._turns = remembered.oldest(turns) if remembered is not None and turns is not None else None
+        self._rereads = remembered.oldest(rereads) if remembered is not None and rereads is not None else None
         self._busy_tries = BUSY_TRIES
         self.listing = client.begin_listing()
         self.unread: dict[str, str] = {}
@@ -103,7 +103,9 @@ class Reader:
         if known is None:
             return await self._get_again(uri)
         self.touched.add(uri)
-        if uri in known and (uri not in self._turns if self._turns is not None else known.age(uri) < seconds):
+        if uri in known and (
+            uri not in self._rereads if self._rereads is not None else known.age(uri) < seconds
+        ):
             self.listing.count(budget.Counted.RESOURCES)
             return known.find(uri)
         try:
@@ -170,7 +172,7 @@ class Reader:
         return listed
 
     async def members(
-        self, uri: str, *, levels: int = 1, by_turns: bool = False, needs: str = ""
+        self, uri: str, *, levels: int = 1, may_be_remembered: bool = False, needs: str = ""
     ) -> tuple[Document, ...]:
         """Read the members of a collection, expanded if the service can, without those that it fails to show.
 
@@ -179,7 +181,7 @@ class Reader:
         Args:
             uri: of the collection.
             levels: the wanted levels below the collection, if the service expands several.
-            by_turns: whether remembered members suffice in a listing that reads by turns.
+            may_be_remembered: whether remembered members suffice in a listing that reads by turns.
             needs: the property without which an expanded member is read by itself.
 
         Raises:
@@ -187,7 +189,7 @@ class Reader:
         """
         listed = await self._read_members(uri, levels)
         by_age = functools.partial(self._get_remembered, seconds=0.0)
-        return await self._resolve(listed, by_age if by_turns else self._get_again, needs)
+        return await self._resolve(listed, by_age if may_be_remembered else self._get_again, needs)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
         """Read up to `most` members at the end of a collection, where services add them.
@@ -341,9 +343,9 @@ async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitabl
         Unimplemented: the service has it in neither place.
         FabricError: it cannot be read.
     """
-    place = f"{owner.uri}/{name}"
-    linked = owner.link(name) or place
-    for uri in dict.fromkeys((linked, place)):
+    schema_uri = f"{owner.uri}/{name}"
+    linked = owner.link(name) or schema_uri
+    for uri in dict.fromkeys((linked, schema_uri)):
         try:
             return await read(uri)
         except errors.NotFound:

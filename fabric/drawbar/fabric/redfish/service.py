@@ -62,11 +62,11 @@ class Service:
         return self._observer.plan_poll(poll_seconds)
 
     @asynccontextmanager
-    async def looking(self, *, whole: bool = False, turns: int | None = None) -> AsyncIterator[None]:
+    async def looking(self, *, whole: bool = False, rereads: int | None = None) -> AsyncIterator[None]:
         """Read the connections, and everything else if necessary; see `works.Backend` and `observing.Observer`."""
         async with self._observer.lock:
             try:
-                await self._observer.read(whole=whole, turns=turns)
+                await self._observer.read(whole=whole, rereads=rereads)
             except errors.FabricError as trouble:
                 self.history.interrupt(trouble)
                 raise
