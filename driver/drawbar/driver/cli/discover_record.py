@@ -88,11 +88,11 @@ def run(args: argparse.Namespace) -> int:
 def check(args: argparse.Namespace) -> None:
     """Raise UsageError unless the options go together."""
     if args.record is None:
-        for option, given in (
+        for option, is_set in (
             ("--record-seconds", args.record_seconds is not None),
             ("--mask-serials", args.mask_serials),
         ):
-            if given:
+            if is_set:
                 raise errors.UsageError(f"{option} is about a recording: add --record DIR")
         return
     if args.watch or args.classes:

@@ -103,16 +103,16 @@ def evaluate(template: str, content: object) -> str:
 
 def _resolve(path: str, content: object) -> list[object]:
     """Return the values at a path; an absent field has none."""
-    values, place = [content], 1 if path.startswith("$") else 0
+    values, position = [content], 1 if path.startswith("$") else 0
     if path in (".", "$", "@"):
         return values
-    while place < len(path):
-        step = _STEP.match(path, place)
+    while position < len(path):
+        step = _STEP.match(path, position)
         if step is None:
             raise errors.UsageError(
-                f"jsonpath: {{{path}}} is not understood at {path[place:]!r}: use fields such as {{.items[*].name}}"
+                f"jsonpath: {{{path}}} is not understood at {path[position:]!r}: use fields such as {{.items[*].name}}"
             )
-        place = step.end()
+        position = step.end()
         key = next(group for group in step.groups() if group is not None)
         values = [found for value in values for found in _find_values(value, key)]
     return values

@@ -59,7 +59,7 @@ async def open_adapter(
     Raises:
         DrawbarError: the configuration is wrong, or the fabric manager is not reached or refuses.
     """
-    spec, given = source.spec, source.credentials
+    spec, credentials = source.spec, source.credentials
     config = configuration(source)
     with translate_errors(f"fabric {source.name}"):
         try:
@@ -69,14 +69,18 @@ async def open_adapter(
                 inner = await (connect or adapter_class.connect)(config)
         except fabric_errors.InvalidConfiguration as error:
             raise fabric_errors.InvalidConfiguration(
-                [given.redact(problem) for problem in error.problems]
+                [credentials.redact(problem) for problem in error.problems]
             ) from None
         except fabric_errors.FabricError as error:
-            redacting_adapter.clean(error, given)
+            redacting_adapter.clean(error, credentials)
             raise
         except Exception as error:  # noqa: BLE001 -- foreign code, which may raise anything
-            raise redacting_adapter.defect(error, given, fabric=source.name, name=spec.adapter) from None
-        adapter = redacting_adapter.RedactingAdapter(inner, given, fabric=source.name, name=spec.adapter)
+            raise redacting_adapter.defect(
+                error, credentials, fabric=source.name, name=spec.adapter
+            ) from None
+        adapter = redacting_adapter.RedactingAdapter(
+            inner, credentials, fabric=source.name, name=spec.adapter
+        )
         try:
             yield adapter
         finally:

@@ -123,10 +123,10 @@ async def attach_model(
     if not is_agreed and dry_run == flags.CLIENT:
         return outcome
     host = next((host for host in hosts if host.id == host_id), None)
-    for place in _free_places(source.cluster, devices, model):
-        key = names.DeviceKey(fabric=source.name, device=names.label(place.id))
-        identity = identities.identify(place, host=host)
-        body = statements.held_by_hand(source.spec, key, place, node, host_id, identity=identity)
+    for part in _find_free_parts(source.cluster, devices, model):
+        key = names.DeviceKey(fabric=source.name, device=names.label(part.id))
+        identity = identities.identify(part, host=host)
+        body = statements.held_by_hand(source.spec, key, part, node, host_id, identity=identity)
         if (made := await _create(api, body, dry_run=not is_agreed)) is not None:
             break
     else:
@@ -234,7 +234,7 @@ def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) 
     return node, host_id
 
 
-def _free_places(
+def _find_free_parts(
     cluster: observed.Cluster, devices: Iterable[contract.Device], model: str
 ) -> tuple[contract.Device, ...]:
     """Return the free places of a model, high numbers first: claims get low ones."""
@@ -242,7 +242,7 @@ def _free_places(
     by_id = {device.id: device for device in devices}
     arrangement = any_of_model.arrange(by_id, held, any_of_model.Memory(), None)
     free = [
-        place for name, place in arrangement.parts.items() if name not in held.parts and place.model == model
+        part for name, part in arrangement.parts.items() if name not in held.parts and part.model == model
     ]
     return tuple(reversed(free))
 

@@ -173,8 +173,8 @@ def _cluster(
     for attachment in cluster.attachments:
         device = by_id.get(attachment.device_id)
         # A place has no device before the fabric has chosen one.
-        is_place = attachment.spec.device_id not in by_id and attachment.status.device is None
-        if attachment.deleting or (is_place and not attachment.holds(attachments.ATTACHED)):
+        is_undecided = attachment.spec.device_id not in by_id and attachment.status.device is None
+        if attachment.deleting or (is_undecided and not attachment.holds(attachments.ATTACHED)):
             continue
         if device is None:
             yield f"DeviceAttachment {attachment.metadata.name} has a device that is not listed; see its conditions"

@@ -57,11 +57,11 @@ def from_file(path: Path) -> Source:
             data[key] = base64.b64encode(_read(path.parent / name, SECRET_LIMIT_BYTES)).decode()
         except errors.UsageError as error:
             problems.append(f"credentialFiles.{key}: {error}")
-    given, wrong = credentials.parse(data)
+    adapter_credentials, wrong = credentials.parse(data)
     problems += [f"credentialFiles: {problem}" for problem in wrong]
     if problems:
         raise _mistakes(path, problems)
-    return Source(name=str(path), spec=spec, credentials=given)
+    return Source(name=str(path), spec=spec, credentials=adapter_credentials)
 
 
 async def from_cluster(api: client.Client, name: str, namespace: str) -> Source:
@@ -88,11 +88,11 @@ async def from_cluster(api: client.Client, name: str, namespace: str) -> Source:
     of_fabric = tuple(item for item in listed.items if item.spec.fabric == name)
     cluster = Cluster(fabric=fabric, nodes=tuple(nodes.items), attachments=of_fabric)
     reference = fabric.spec.credentials_secret_ref
-    given = contract.Credentials()
+    adapter_credentials = contract.Credentials()
     if reference is not None:
         recipient = credentials.Recipient.from_spec(name, fabric.spec)
-        given = await _secret(api, reference.name, namespace, recipient)
-    return Source(name=name, spec=fabric.spec, credentials=given, cluster=cluster)
+        adapter_credentials = await _secret(api, reference.name, namespace, recipient)
+    return Source(name=name, spec=fabric.spec, credentials=adapter_credentials, cluster=cluster)
 
 
 async def _secret(
@@ -109,10 +109,10 @@ async def _secret(
         raise errors.DrawbarError(
             f"you may not read {where}, which has the credentials of the Fabric; get that permission, or use --config FILE"
         ) from error
-    given = credentials.choose(name, namespace, secret, recipient)
-    if isinstance(given, credentials.Unusable):
-        raise errors.DrawbarError(given.message)
-    return given
+    outcome = credentials.choose(name, namespace, secret, recipient)
+    if isinstance(outcome, credentials.Unusable):
+        raise errors.DrawbarError(outcome.message)
+    return outcome
 
 
 def _mistakes(path: Path, problems: list[str]) -> errors.UsageError:

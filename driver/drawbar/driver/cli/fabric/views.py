@@ -58,7 +58,7 @@ def device(
     expected = forecast or recognition.forecast(item)
     attachment = attachment_of(item.id, source)
     claim = attachment.spec.claim if attachment is not None else None
-    place, carving = item.connection, item.carving
+    connection, carving = item.connection, item.carving
     return {
         "id": item.id,
         "class": item.device_class.value,
@@ -92,9 +92,9 @@ def device(
         else None,
         "offered": is_offered(item, source),
         "health": item.health.value,
-        "host": place.host_id if place is not None else None,
-        "port": place.port_id if place is not None else None,
-        "mark": place.mark if place is not None else None,
+        "host": connection.host_id if connection is not None else None,
+        "port": connection.port_id if connection is not None else None,
+        "mark": connection.mark if connection is not None else None,
         "attachment": attachment.metadata.name if attachment is not None else None,
         "claim": f"{claim.namespace}/{claim.name}" if claim is not None else None,
     }

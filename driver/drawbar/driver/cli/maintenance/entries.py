@@ -354,7 +354,11 @@ def holds(planned: Plan, cluster: observed.Cluster, key: str) -> bool:
     shown = {
         (device.pool, device.name): device for device in building.build(cluster).devices if device.published
     }
-    tainted = {place for place, device in shown.items() if any(taint.key == key for taint in device.taints)}
+    tainted = {
+        pool_and_name
+        for pool_and_name, device in shown.items()
+        if any(taint.key == key for taint in device.taints)
+    }
     if planned.on:
-        return all(place in tainted or place not in shown for place in wanted)
+        return all(pool_and_name in tainted or pool_and_name not in shown for pool_and_name in wanted)
     return not wanted & tainted

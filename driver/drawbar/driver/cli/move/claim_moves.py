@@ -95,10 +95,10 @@ def plan(cluster: observed.Cluster, moved: Sequence[ResourceClaim], pods: Iterab
     results = [result for claim in moved for result in claim.results(cluster.driver)]
     if not results:
         raise entries.Nothing(f"claim {name} has no device of {cluster.driver}, so there is nothing to move")
-    places = sorted({f"{result.pool}/{result.device}" for result in results})
+    device_names = sorted({f"{result.pool}/{result.device}" for result in results})
     parts = [
-        entries.plan(cluster, frozenset(), objects.Target(kind="device", name=place), on=True)
-        for place in places
+        entries.plan(cluster, frozenset(), objects.Target(kind="device", name=device_name), on=True)
+        for device_name in device_names
     ]
     by_fabric: dict[str, frozenset[str]] = {}
     for change in (change for part in parts for change in part.changes):

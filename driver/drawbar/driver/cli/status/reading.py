@@ -230,13 +230,13 @@ async def _read_node(readings: _Readings, target: objects.Target, driver: str) -
         for entry in listed
         if entry.spec.claim is not None
     }
-    given = await _claims(readings, wanted)
+    wanted_claims = await _claims(readings, wanted)
     return observed.Cluster(
         driver=driver,
         fabrics=await _fabrics(readings, {attachment.spec.fabric for attachment in listed}),
-        slices=own + await _read_fabric_slices(readings, given, listed, driver),
+        slices=own + await _read_fabric_slices(readings, wanted_claims, listed, driver),
         attachments=listed,
-        claims=given,
+        claims=wanted_claims,
         unread=tuple(readings.unread),
     )
 
@@ -330,7 +330,7 @@ async def _read_rule_attachments(
     readings: _Readings, wanted: tuple[claims.ResourceClaim, ...], driver: str
 ) -> tuple[attachments.DeviceAttachment, ...]:
     """Return the attachments of composites of rules; only their attachments name the members."""
-    given = {
+    node_by_composite = {
         (result.pool.partition("/")[0], result.device): claim.status.allocation.node
         for claim in wanted
         for result in claim.results(driver)
@@ -345,7 +345,7 @@ async def _read_rule_attachments(
                 attachments.DeviceAttachment,
                 labels=f"{attachments.NODE_LABEL}={attachments.node_label(node)}",
             )
-            for node in sorted({node for node in given.values() if node})
+            for node in sorted({node for node in node_by_composite.values() if node})
         )
     )
     return tuple(
@@ -353,7 +353,7 @@ async def _read_rule_attachments(
         for of_node in listed
         for attachment in of_node
         if attachment.spec.composite is not None
-        and (attachment.spec.fabric, attachment.spec.composite.name) in given
+        and (attachment.spec.fabric, attachment.spec.composite.name) in node_by_composite
     )
 
 

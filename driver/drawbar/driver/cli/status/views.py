@@ -257,8 +257,8 @@ def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime,
     about = " ".join(part for part in (device.device_class, device.model, device.serial) if part)
     if wide:
         named = (("", device.host), ("port ", device.port), ("slot ", device.slot))
-        place = ", ".join(f"{word}{part}" for word, part in named if part)
-        about += "".join(f"  {name} {part}" for name, part in (("id", device.id), ("at", place)) if part)
+        location = ", ".join(f"{word}{part}" for word, part in named if part)
+        about += "".join(f"  {name} {part}" for name, part in (("id", device.id), ("at", location)) if part)
     line = _line(device.name, device.state, device.since, now, about)
     for taint in device.taints:
         by = f" (rule {tables.clean(taint.rule)})" if taint.rule else ""

@@ -148,22 +148,22 @@ def resolve(selector: taintrules.DeviceSelector, snapshot: observed.Snapshot) ->
     """
     if selector.pool is None and selector.device is None:
         return selector
-    places = sorted({(device.driver, device.pool) for device in preview.find_devices(selector, snapshot)})
-    if not places:
+    pools = sorted({(device.driver, device.pool) for device in preview.find_devices(selector, snapshot)})
+    if not pools:
         return selector
-    if len(places) > 1:
+    if len(pools) > 1:
         if selector.device is None:
-            drivers = findings.join_names([f"--driver-name {driver}" for driver, _ in places])
+            drivers = findings.join_names([f"--driver-name {driver}" for driver, _ in pools])
             raise errors.DrawbarError(f"several drivers have a pool {selector.pool}: add one of {drivers}")
-        shared = Counter(pool for _, pool in places)
+        shared = Counter(pool for _, pool in pools)
         full_names = [
             f"device/{pool}/{selector.device}" + (f" --driver-name {driver}" if shared[pool] > 1 else "")
-            for driver, pool in places
+            for driver, pool in pools
         ]
         raise errors.DrawbarError(
             f"there are several devices {selector.device}: give one of {findings.join_names(full_names)}"
         )
-    ((driver, pool),) = places
+    ((driver, pool),) = pools
     return msgspec.structs.replace(selector, driver=driver, pool=pool)
 
 

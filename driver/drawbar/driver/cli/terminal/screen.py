@@ -111,16 +111,16 @@ def _is_shown(row: device_rows.Row, show: str) -> bool:
 def arrange(page: model.Page, state: State) -> tuple[Line, ...]:
     """Return the devices that pass the user's filter, by fabric and enclosure, each place with its title."""
     words = state.filter.lower().split()
-    places: dict[tuple[str, str], list[device_rows.Row]] = {}
+    groups: dict[tuple[str, str], list[device_rows.Row]] = {}
     for row in page.rows.values():
         if _is_shown(row, state.show) and matches(row, words):
-            place = (row.fabric, row.enclosure) if row.fabric else ("", row.device.node)
-            places.setdefault(place, []).append(row)
+            location = (row.fabric, row.enclosure) if row.fabric else ("", row.device.node)
+            groups.setdefault(location, []).append(row)
     lines: list[Line] = []
-    failing = {place for place, rows in places.items() if any(map(_is_failing, rows))}
+    failing = {location for location, rows in groups.items() if any(map(_is_failing, rows))}
     # Places with a failed device come first, and a node's own devices last.
-    for place in sorted(
-        places,
+    for location in sorted(
+        groups,
         key=lambda each: (
             each not in failing,
             not each[0],
@@ -129,9 +129,9 @@ def arrange(page: model.Page, state: State) -> tuple[Line, ...]:
         ),
     ):
         rows = sorted(
-            places[place], key=lambda row: (not _is_failing(row), naturalorder.sort_key(row.device.name))
+            groups[location], key=lambda row: (not _is_failing(row), naturalorder.sort_key(row.device.name))
         )
-        title = " / ".join(filter(None, place)) if place[0] else f"node {place[1] or 'unknown'}"
+        title = " / ".join(filter(None, location)) if location[0] else f"node {location[1] or 'unknown'}"
         lines += [Group(title=title, counts=_counts(rows)), *rows]
     return tuple(lines)
 

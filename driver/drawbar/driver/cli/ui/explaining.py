@@ -50,7 +50,7 @@ class Explainer:
         self._api = api
         self._driver = driver
         self._namespace = namespace
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._waiting = 0
 
     async def explain(self, target: objects.Target) -> Explanation:
@@ -59,7 +59,7 @@ class Explainer:
             return Explanation(error="too many explanations at once; try again in some seconds")
         self._waiting += 1
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS), self._turn:
+            async with asyncio.timeout(TIMEOUT_SECONDS), self._lock:
                 world = await explain_reading.read(
                     self._api, target, driver=self._driver, namespace=self._namespace
                 )

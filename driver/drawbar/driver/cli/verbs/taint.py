@@ -176,12 +176,12 @@ def _resolve(request: Any, snapshot: Any) -> Any:
 def _read_request(args: argparse.Namespace, name: str) -> Any:
     from drawbar.driver.cli.taint import rule_steps
 
-    given = vars(args)
+    options = vars(args)
     try:
         taint = rule_steps.taint(args.taint) if args.taint is not None else None
     except ValueError as error:
         raise errors.UsageError(f"--taint: {error}") from error
-    until, forever = given.get("until"), given.get("until") == "never"
+    until, forever = options.get("until"), options.get("until") == "never"
     try:
         moment = (
             rule_steps.moment(until, datetime.datetime.now(datetime.UTC)) if until and not forever else None
@@ -193,12 +193,12 @@ def _read_request(args: argparse.Namespace, name: str) -> Any:
         selector=_selector(args),
         every=args.all,
         taint=taint,
-        effect=given.get("effect"),
-        reason=given.get("reason"),
+        effect=options.get("effect"),
+        reason=options.get("reason"),
         until=moment,
         forever=forever,
-        rate=given.get("rate"),
-        batch=given.get("batch"),
+        rate=options.get("rate"),
+        batch=options.get("batch"),
     )
 
 

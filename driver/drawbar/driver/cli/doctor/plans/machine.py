@@ -345,11 +345,11 @@ def _window_remedy(machine: Machine, needs: Iterable[Need]) -> str:
 def _bars(machine: Machine) -> Iterator[Finding]:
     for card in machine.unassigned:
         bars = ", ".join(f"{number} of {address}" for address, number in card.bars)
-        place = f" in slot {card.slot}" if card.slot else ""
+        slot_text = f" in slot {card.slot}" if card.slot else ""
         need = NEEDS.get(card.device_class, Need())
         yield findings.make_error(
             Check.HOST_BARS,
-            f"{card.device_class} {card.address}{place}",
+            f"{card.device_class} {card.address}{slot_text}",
             f"the kernel has no memory addresses for BAR {bars}, so no driver can use it",
             _window_remedy(machine, (*machine.needs.values(), need)),
         )
