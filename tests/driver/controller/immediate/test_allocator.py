@@ -349,7 +349,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("why", UNUSABLE)
 async def test_an_unusable_device_is_not_allocated(until, why):
-    world = AllocatorScene(dataclasses.replace(gpu("g-0"), **UNFIT[why]), gpu("g-1"))
+    world = AllocatorScene(dataclasses.replace(gpu("g-0"), **UNUSABLE[why]), gpu("g-1"))
     if why == "attached":
         world.allocator.cluster.attachments[names.DeviceKey(fabric="fab", device="g-0").attachment] = object()
     async with running(world):
