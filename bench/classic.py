@@ -80,9 +80,8 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str
     yield binding, None, {"metadata": {"name": "everything"}, "roleRef": role, "subjects": subjects}
     for node in world.nodes(size.nodes):
         yield kinds.NODE, None, node
-    spec = {"adapter": "grpc", "endpoint": endpoint, "policy": world.UNLIMITED}
-    rack = {"metadata": {"name": FABRIC}, "spec": spec}
-    yield kinds.FABRIC, None, rack
+    of_rack = {"adapter": "grpc", "endpoint": endpoint, "policy": world.UNLIMITED}
+    yield kinds.FABRIC, None, {"metadata": {"name": FABRIC}, "spec": of_rack}
     asked: Json
     if version == "v1alpha2":
         yield kinds.RESOURCE_CLASS, None, {"metadata": {"name": "gpu"}, "driverName": DRIVER}

@@ -1,4 +1,4 @@
-"""The places of a fabric that chooses the device itself: which there are, and which device is in each."""
+"""The offers of a fabric that chooses the device itself: which there are, and which device is in each."""
 
 import dataclasses
 
@@ -20,8 +20,8 @@ def device(name, host=None, *, model="m", request=None, mark=MARK, **changes):
     return contract.Device(id=name, connection=connection, **fields | changes)
 
 
-def make_holding(place, *, uid="u1", host="h1", recorded="", model="m"):
-    return holdings.Holding(name=place, uid=uid, model=model, host_id=host, device_id=recorded)
+def make_holding(offer, *, uid="u1", host="h1", recorded="", model="m"):
+    return holdings.Holding(name=offer, uid=uid, model=model, host_id=host, device_id=recorded)
 
 
 def arrange(devices, *holds, claimed=(), memory=None, mark=MARK):
@@ -34,9 +34,9 @@ def arrange(devices, *holds, claimed=(), memory=None, mark=MARK):
 FREE = [device("a"), device("b"), device("c")]
 OTHERS = "drawbar/other/f"
 CRITICAL = contract.Health.CRITICAL
-# By what is tested: devices, holds, names given to claims, and the places with the device that is in each.
+# By what is tested: devices, holds, names given to claims, and the offers with the device that is in each.
 TABLE = {
-    "one place for each free device": (FREE, (), (), {"m-1": None, "m-2": None, "m-3": None}),
+    "one offer for each free device": (FREE, (), (), {"m-1": None, "m-2": None, "m-3": None}),
     "models count for themselves": (
         [device("a"), device("b", model="n")],
         (),
@@ -44,7 +44,7 @@ TABLE = {
         {"m-1": None, "n-1": None},
     ),
     "a device without a model cannot be asked for": ([device("a", model="")], (), (), {}),
-    "a slice and a device with slices take no place": (
+    "a slice and a device with slices is in no offer": (
         [
             *FREE,
             device("d", memory_bytes=9, slice_of=contract.Slice(origin_id="c")),
@@ -54,7 +54,7 @@ TABLE = {
         (),
         {"m-1": None, "m-2": None},
     ),
-    "a place that waits for its device takes one of the free ones": (
+    "an offer that waits for its device takes one of the free ones": (
         FREE,
         (make_holding("m-2"),),
         (),
@@ -78,32 +78,32 @@ TABLE = {
         (),
         {"m-1": None, "m-2": "a", "m-3": None},
     ),
-    "a recorded device that is not listed leaves no place": (
+    "a recorded device that is not listed leaves no offer": (
         [device("b")],
         (make_holding("m-1", recorded="a"),),
         (),
         {"m-2": None},
     ),
-    "another owner takes one place away": (
+    "another owner takes one offer away": (
         [device("a", "h9", mark=OTHERS), device("b"), device("c")],
         (),
         (),
         {"m-1": None, "m-2": None},
     ),
-    "free places have the lowest numbers beside the one that is held": (
+    "free offers have the lowest numbers beside the one that is held": (
         [device("a", "h9", mark=OTHERS), device("b", "h1", request="u1-a1"), device("c")],
         (make_holding("m-3"),),
         (),
         {"m-1": None, "m-3": "b"},
     ),
-    "an allocated place is the last to go": (
+    "an allocated offer is the last to go": (
         [device("a"), device("b", "h9", mark=OTHERS)],
         (),
         ("m-2",),
         {"m-2": None},
     ),
-    "no claim makes places": ([device("a")], (), ("m-7", "m-8", "n-1", "m-x"), {"m-7": None}),
-    "ours without an attachment has a place of its own": (
+    "no claim makes offers": ([device("a")], (), ("m-7", "m-8", "n-1", "m-x"), {"m-7": None}),
+    "ours without an attachment has an offer of its own": (
         [device("a", "h1", request="gone-a1"), device("b")],
         (),
         (),
@@ -115,13 +115,13 @@ TABLE = {
         (),
         {"m-1": None},
     ),
-    "a device that is critically ill takes no place while it is free": (
+    "a device that is critically ill is in no offer while it is free": (
         [device("a", health=CRITICAL), device("b")],
         (),
         (),
         {"m-1": None},
     ),
-    "a device that fell ill stays in its place": (
+    "a device that fell ill stays in its offer": (
         [device("a", "h1", request="u1-a1", health=CRITICAL)],
         (make_holding("m-1"),),
         (),
@@ -135,10 +135,10 @@ def test_the_places_of_a_fabric(devices, holds, claimed, expected):
     arranged = arrange(devices, *holds, claimed=claimed)
     assert {name: arranged.contents.get(name) for name in arranged.parts} == expected
     by_id = {each.id: each for each in devices}
-    for name, place in arranged.parts.items():
-        placed_device = by_id.get(arranged.contents.get(name, ""))
-        assert place.connection == (placed_device.connection if placed_device else None)
-        assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, (), None)
+    for name, offer in arranged.parts.items():
+        chosen_device = by_id.get(arranged.contents.get(name, ""))
+        assert offer.connection == (chosen_device.connection if chosen_device else None)
+        assert (offer.id, offer.serial, offer.identifiers, offer.etag) == (name, None, (), None)
 
 
 def test_a_place_shows_the_common_values_of_its_models_devices():
@@ -146,8 +146,8 @@ def test_a_place_shows_the_common_values_of_its_models_devices():
         device("a", vendor="V", enclosure="e1", memory_bytes=8),
         device("b", vendor="V", enclosure="e2", memory_bytes=8),
     ]
-    place = arrange(alike).parts["m-1"]
-    assert (place.vendor, place.memory_bytes, place.enclosure) == ("V", 8, "")
+    offer = arrange(alike).parts["m-1"]
+    assert (offer.vendor, offer.memory_bytes, offer.enclosure) == ("V", 8, "")
     ill = dataclasses.replace(alike[0], health=contract.Health.WARNING)
     assert arrange([ill, alike[1]]).parts["m-1"].health is contract.Health.UNKNOWN
 
@@ -236,8 +236,8 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
         for number, (host, request, mark, model) in enumerate(shown)
     ]
     holds = [
-        make_holding(place, uid=f"u{number}", recorded=recorded, model=place[0])
-        for number, (place, recorded) in enumerate(held)
+        make_holding(offer, uid=f"u{number}", recorded=recorded, model=offer[0])
+        for number, (offer, recorded) in enumerate(held)
     ]
     mark = MARK if marks_kept else None
     arranged = arrange(devices, *holds, claimed=claimed, mark=mark)

@@ -131,7 +131,7 @@ async def attach_model(
             break
     else:
         raise errors.DrawbarError(
-            f"DeviceAttachments hold each place of the model {model}; detach a device of it first"
+            f"every device of the model {model} has a DeviceAttachment; detach one first"
         )
     if not is_agreed:
         return outcome

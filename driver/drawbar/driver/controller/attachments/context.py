@@ -171,7 +171,7 @@ class ObservedPart(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def contents(self, claim: claims.ResourceClaim) -> statements.Contents:
-        """Return the devices in the claim's places, for fabrics that choose the device."""
+        """Return the devices in the claim's model offers, for fabrics that choose the device."""
         devices = {}
         for key in claim_index.devices(claim, self.cluster.driver):
             opened, attachment = (
@@ -190,13 +190,13 @@ class ObservedPart(msgspec.Struct, frozen=True, kw_only=True):
         return devices
 
     def where(self) -> str:
-        """Return the place of the device's connection, for a message."""
+        """Return port and slot of the device's connection, for a message."""
         connection = self.device.connection if self.device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
-        placed_device = (
+        chosen_device = (
             self.session.inventory.parts.find_device(self.key.device) if self.session is not None else None
         )
-        device = f" as device {placed_device.id}" if placed_device is not None else ""
+        device = f" as device {chosen_device.id}" if chosen_device is not None else ""
         return f"connected to host {self.existing.spec.host_id} of fabric {self.key.fabric}{port}{device}"
 
     def extras(self) -> dict[str, str]:

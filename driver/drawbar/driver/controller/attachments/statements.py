@@ -281,10 +281,10 @@ def build_claim_attached(
     Args:
         claim: the present claim.
         driver: the DRA driver's name.
-        key: the device, or its place.
-        message: the place of the connection, in words.
+        key: the device, or its model offer.
+        message: the port and slot of the connection, in words.
         now: the time for the condition.
-        contents: the devices in the claim's places.
+        contents: the devices in the claim's model offers.
     """
     return _claim(
         claim,

@@ -1,18 +1,18 @@
-"""Places of a fabric that chooses the device itself; they are published in place of its devices; pure.
+"""Model offers of a fabric that chooses the device itself; they are published in place of its devices; pure.
 
 Such a fabric attaches a device of a model, and chooses which. So `<model>-1` to `-n` are published, as many as devices
 of the model are free or held. If some hosts reach only a part of them, the devices of one model and one set of
-reachability groups have places of their own: the fabric gives a host only reachable devices. To the rest of the
-controller a place is a device: its name is the lock, and its connection is that of the chosen device.
+reachability groups have offers of their own: the fabric gives a host only reachable devices. To the rest of the
+controller an offer is a device: its name is the lock, and its connection is that of the chosen device.
 
 Invariants:
 
-- a device is in one place at most, and a place with a DeviceAttachment keeps its name for the attachment's life;
-- a device of a place is, in this order, the one whose connection names the attachment's request, the one that the
+- a device is in one offer at most, and an offer with a DeviceAttachment keeps its name for the attachment's life;
+- a device of an offer is, in this order, the one whose connection names the attachment's request, the one that the
   answer of an operation named, and the one that the attachment's status records;
-- another owner's connection is in no place, and removes a free place;
-- a memory chunk, and a device that has chunks or is only for them, takes no place: no attach by model gives one;
-- a connection with our mark that no DeviceAttachment could have made has a place of its own, so that it is taken back
+- another owner's connection is in no offer, and removes a free offer;
+- a memory chunk, and a device that has chunks or is only for them, is in no offer: no attach by model gives it;
+- a connection with our mark that no DeviceAttachment could have made has an offer of its own, so that it is taken back
   like any other device.
 """
 
@@ -38,7 +38,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         named: by the attachment's UID, the device in the answer of its operation.
-        orphans: by place, the device with our mark and without an attachment.
+        orphans: by offer, the device with our mark and without an attachment.
         foreign: devices without a mark that were connected when no attachment waited for one there.
     """
 
@@ -48,11 +48,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of a fabric.
+    """The offers of a fabric.
 
     Attributes:
-        parts: by name, each place as a device of that id.
-        contents: by place, the id of the device in it.
+        parts: by name, each offer as a device of that id.
+        contents: by offer, the id of the device in it.
         memory: the memory for the next arrangement.
     """
 
@@ -64,7 +64,7 @@ class Arrangement(msgspec.Struct, frozen=True, kw_only=True):
 def arrange(
     devices: Mapping[str, contract.Device], held: Holdings, memory: Memory, mark: str | None
 ) -> Arrangement:
-    """Return the places of a fabric with these devices.
+    """Return the offers of a fabric with these devices.
 
     Args:
         devices: the listed devices by id.
@@ -167,9 +167,9 @@ def adoptable(
 def withdrawn(
     expected: Iterable[str], devices: Iterable[contract.Device], arrangement: Arrangement
 ) -> frozenset[str]:
-    """Return the expected places that are gone since other owners have their devices.
+    """Return the expected offers that are gone since other owners have their devices.
 
-    A model with fewer listed devices than expected places is left out: its devices may be missing from the listing.
+    A model with fewer listed devices than expected offers is left out: its devices may be missing from the listing.
     """
     expected = tuple(expected)
     listed: dict[str, int] = {}
@@ -193,7 +193,7 @@ def uid_of(request_id: str) -> str:
 
 
 def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
-    """Return the memory of existing devices and attachments; a new attachment of an orphan's place gets the orphan."""
+    """Return the memory of existing devices and attachments; a new attachment of an orphan's offer gets the orphan."""
     uids = {part.uid for part in held.parts.values()}
     kept = {uid: device_id for uid, device_id in memory.named.items() if uid in uids}
     connected = {device.id for device in devices.values() if device.connection is not None}
@@ -211,7 +211,7 @@ def _refresh_memory(devices: Mapping[str, contract.Device], held: Holdings, memo
 
 
 def _find_contents(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
-    """Return, by place, the device in it."""
+    """Return, by offer, the device in it."""
     by_uid = {part.uid: part for part in held.parts.values()}
     shown = (
         (by_uid.get(uid_of(device.connection.request_id)), device.id)
@@ -241,14 +241,14 @@ def _find_held_parts(
     orphans: Mapping[str, str],
     common: Mapping[str, contract.Device],
 ) -> dict[str, contract.Device]:
-    """Return the held places, without those whose device is not listed."""
+    """Return the held offers, without those whose device is not listed."""
     models = {part.name: part.model for part in held.parts.values()}
     models |= {name: devices[device_id].model for name, device_id in orphans.items()}
     of_model = {shared.model: shared for shared in common.values()}
     parts = {}
     for name, model in models.items():
         placed_device = devices.get(contents.get(name, ""))
-        # The groups of a model's devices may have changed since the place was given.
+        # The groups of a model's devices may have changed since the offer was given.
         shared = common.get(_stem_of(name)) or of_model.get(model)
         if placed_device is not None:
             shared = shared or common.get(_stem(placed_device), placed_device)
@@ -263,9 +263,9 @@ def _find_held_parts(
 def _count_free(
     devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Holding]
 ) -> dict[str, int]:
-    """Return the number of free devices by the stem of their places, less one for each place that waits for its device.
+    """Return the number of free devices by the stem of their offers, less one for each offer that waits for its device.
 
-    A device with critical health takes no place: a fabric does not hand it out.
+    A device with critical health counts in no offer: a fabric does not hand it out.
     """
     free: dict[str, int] = {}
     for device in devices:
@@ -278,7 +278,7 @@ def _count_free(
 
 
 def _free_names(stem: str, count: int, used: Collection[str], claimed: Iterable[str]) -> list[str]:
-    """Return the names of the free places: first those given to claims, then the lowest numbers."""
+    """Return the names of the free offers: first those given to claims, then the lowest numbers."""
     numbers = sorted(
         int(number)
         for name in claimed
@@ -302,14 +302,14 @@ def _number_names(stem: str) -> Iterator[str]:
 
 
 def _stem(device: contract.Device) -> str:
-    """Return the name of a device's places without their numbers; equal only for equal models and groups."""
+    """Return the name of a device's offers without their numbers; equal only for equal models and groups."""
     key = names.reach_key(device.reach_groups)
     text = f"{device.model}\0{key}" if key else device.model
     return names.label(text, room=_NUMBER_CHARS + 1)
 
 
 def _stem_of(name: str) -> str:
-    """Return the name of a place without its number."""
+    """Return the name of an offer without its number."""
     return name.rpartition("-")[0]
 
 

@@ -35,7 +35,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         claimed: by device name, the pool in a claim's allocation.
         missing: the names of unlisted devices that keep their earlier state.
         made: by the id of each pool of memory, the bytes in memory chunks of ours.
-        chooses: whether the fabric chooses the device itself, so that its devices are places.
+        chooses: whether the fabric chooses the device itself, so that it has model offers.
         worn: by the name of a device that was erased too often within a day, the end of its rest; on the steady clock.
         maintenance: the devices and nodes in maintenance.
         not_offered: the names of listed devices outside of the Fabric's offer; in `devices` only while a claim has

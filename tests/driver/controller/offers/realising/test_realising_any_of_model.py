@@ -54,8 +54,8 @@ def connections(cluster):
     }
 
 
-async def place_names(cluster):
-    """Return the published places, by their numbers."""
+async def offer_names(cluster):
+    """Return the published offers, by their numbers."""
     return sorted(int(name.rpartition("-")[2]) for name in await names(cluster))
 
 
@@ -70,7 +70,7 @@ async def entry(cluster, name="c1"):
 
 async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, until):
     async with chooser() as cluster:
-        assert await place_names(cluster) == [1, 2, 3]
+        assert await offer_names(cluster) == [1, 2, 3]
         (spec,) = await cluster.slices()
         attributes = spec["devices"][0]["attributes"]
         assert attributes["model"] == {"string": "M1"}
@@ -87,13 +87,13 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
         assert attachment["spec"]["deviceID"] == first
         device = attachment["status"]["device"]
         assert (device["id"], device["serial"], device["identifiers"][0]["value"]) == ("disk-3", "SN3", "sn3")
-        assert await place_names(cluster) == [1, 2, 3]
+        assert await offer_names(cluster) == [1, 2, 3]
         assert (await cluster.slices())[0]["devices"][0]["attributes"] == attributes
         await cluster.deallocate()
         await cluster.wait_until_deleting(f"fab.{first}")
         await cluster.release_attachments(f"fab.{first}")
         assert connections(cluster) == {}
-        assert await place_names(cluster) == [1, 2, 3]
+        assert await offer_names(cluster) == [1, 2, 3]
         assert cluster.calls("detach") == ["disk-3"]
 
 
@@ -103,9 +103,9 @@ async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
-        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
+        await until(lambda: offer_names(cluster), lambda numbers: numbers == [1, 2])
         await cluster.fabric.console.surprise_detach("disk-1")
-        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2, 3])
+        await until(lambda: offer_names(cluster), lambda numbers: numbers == [1, 2, 3])
         assert connections(cluster) == {"disk-3": "host-node-1"}
 
 
@@ -115,11 +115,11 @@ async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers
         await cluster.allocate(third)
         await cluster.wait_until_attached(third)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
-        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 3])
+        await until(lambda: offer_names(cluster), lambda numbers: numbers == [1, 3])
         await cluster.deallocate()
         await cluster.wait_until_deleting(f"fab.{third}")
         await cluster.release_attachments(f"fab.{third}")
-        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
+        await until(lambda: offer_names(cluster), lambda numbers: numbers == [1, 2])
 
 
 async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
@@ -130,9 +130,9 @@ async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
         cluster.fabric.console.set_health("disk-3", contract.Health.CRITICAL)
         marks = await until(lambda: cluster.marks(second), bool)
         assert marks == [("fabric-health", "critical", "NoSchedule")]
-        # A free one that is ill is not handed out by the fabric: there is one place less.
+        # A free one that is ill is not handed out by the fabric: there is one offer less.
         cluster.fabric.console.set_health("disk-1", contract.Health.CRITICAL)
-        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
+        await until(lambda: offer_names(cluster), lambda numbers: numbers == [1, 2])
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["that is remembered", "that is forgotten"])
@@ -172,7 +172,7 @@ async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came
         await cluster.deallocate()
         cluster.start(leader_election=False)
         await cluster.wait_until_deleting(f"fab.{second}")
-        assert await place_names(cluster) == [1, 2, 3]
+        assert await offer_names(cluster) == [1, 2, 3]
         await cluster.release_attachments(f"fab.{second}")
         assert connections(cluster) == {}
         assert cluster.calls("attach") == ["disk-3"]
@@ -394,7 +394,7 @@ class Manager(sessions.Manager):
         return contract.Capabilities(exact_device=False, select_by_model=True, watch=self._watch)
 
 
-def list_places(opened):
+def list_offers(opened):
     return sorted(device.id for device in opened.devices)
 
 
@@ -403,24 +403,24 @@ async def test_a_deleted_attachment_rearranges_the_offers():
     manager, holding = Manager(watch=True), holdings.Holdings.from_parts([make_holding("m-3", "u1")])
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
     async with sessions.running(manager, held=holding) as opened:
-        assert list_places(opened) == ["m-1", "m-3"]
+        assert list_offers(opened) == ["m-1", "m-3"]
         opened.update_holdings(holding.remove_part("m-3"))
-        assert list_places(opened) == ["m-1", "m-2"]
+        assert list_offers(opened) == ["m-1", "m-2"]
 
 
 @virtualtime.in_virtual_time
 async def test_devices_of_other_owners_withdraw_offers_and_missing_devices_do_not():
     manager = Manager(watch=False)
     async with sessions.running(manager) as opened:
-        assert list_places(opened) == ["m-1", "m-2", "m-3"]
+        assert list_offers(opened) == ["m-1", "m-2", "m-3"]
         manager.devices_now = (manager.disk(1, "h9"), manager.disk(2, "h9"), manager.disk(3))
         await opened.read()
-        assert list_places(opened) == ["m-1"]
+        assert list_offers(opened) == ["m-1"]
         manager.devices_now = (manager.disk(1), manager.disk(2), manager.disk(3))
         await opened.read()
         manager.devices_now = (manager.disk(1),)
         await opened.read()
-        assert list_places(opened) == ["m-1", "m-2", "m-3"]
+        assert list_offers(opened) == ["m-1", "m-2", "m-3"]
         assert opened.missing == {"m-2", "m-3"}
 
 

@@ -15,22 +15,22 @@ from drawbar.fabric import contract, errors
 
 
 class AnyOfModel(adapter.RealisingAdapter):
-    """An adapter with places in place of devices."""
+    """An adapter with model offers in place of devices."""
 
     chooses = True
     _arranged = any_of_model.Arrangement()
 
     @property
     def visible_parts(self) -> tuple[contract.Device, ...]:
-        """Return the places, as last reported."""
+        """Return the offers, as last reported."""
         return tuple(self.parts.values())
 
     def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
-        """Return the expected places that are gone since other owners have their devices."""
+        """Return the expected offers that are gone since other owners have their devices."""
         return any_of_model.withdrawn(expected, self.listed_devices, self._arranged)
 
     async def capabilities(self) -> contract.Capabilities:
-        """Return the contract's capabilities without memory chunks: these come from a named device, and places hide devices."""
+        """Return the contract's capabilities without memory chunks: these come from a named device, and offers hide devices."""
         return dataclasses.replace(await self._adapter.capabilities(), slices=False)
 
     # This is refused, as the capabilities say.
@@ -38,11 +38,11 @@ class AnyOfModel(adapter.RealisingAdapter):
     delete_slice = contract.FabricAdapter.delete_slice
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """Return the hosts as in the contract; ports name places."""
+        """Return the hosts as in the contract; ports name offers."""
         return tuple(self._translate_host(host) for host in await self._adapter.hosts())
 
     async def devices(self) -> contract.Inventory:
-        """Return all places; their changes count as reported."""
+        """Return all offers; their changes count as reported."""
         listed = await self._read()
         self._choose()
         return dataclasses.replace(listed, devices=self.visible_parts)
@@ -91,7 +91,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         uid = any_of_model.uid_of(request_id)
         part = self.held.by_uid.get(uid)
         if part is None:
-            raise errors.NotFound(f"no DeviceAttachment with the uid {uid} holds a place of the fabric")
+            raise errors.NotFound(f"no DeviceAttachment with the uid {uid} has a device of the fabric")
         return part
 
     def _lock(self, part: holdings.Holding) -> str:
@@ -99,11 +99,11 @@ class AnyOfModel(adapter.RealisingAdapter):
         return part.host_id
 
     async def _attach(self, request: contract.AttachRequest, part: holdings.Holding) -> contract.Operation:
-        """Attach a device of the place's model, unless an earlier call has done it; return the operation.
+        """Attach a device of the offer's model, unless an earlier call has done it; return the operation.
 
         Raises:
             FabricError: as in the contract.
-            Aborted: an unfinished operation may have connected a device that cannot be distinguished from the place's
+            Aborted: an unfinished operation may have connected a device that cannot be distinguished from the offer's
                 own.
         """
         await self._read_and_arrange()
@@ -124,7 +124,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         return self._arranged.contents.get(part.name)
 
     async def _adopt(self, part: holdings.Holding, request_id: str) -> None:
-        """Put the device of an earlier attach with a lost answer into its place."""
+        """Put the device of an earlier attach with a lost answer into its offer."""
 
         def adoptable(*spoken_for: str) -> str | None:
             return any_of_model.adoptable(
@@ -181,7 +181,7 @@ class AnyOfModel(adapter.RealisingAdapter):
         return self._translate(operation)
 
     def _translate(self, operation: contract.Operation) -> contract.Operation:
-        """Return an operation with its place as its device; without a device if that is in no place of ours."""
+        """Return an operation with its offer as its device; without a device if that is in no offer of ours."""
         part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
         name = part.name if part is not None else None
         if name is None and device is not None:

@@ -1,4 +1,4 @@
-"""A fabric that chooses the device itself: from a claim for a place to the device that came, and back to a free place."""
+"""A fabric that chooses the device itself: from a claim for an offer to the device that came, and back to a free offer."""
 
 import json
 
@@ -20,22 +20,22 @@ PROFILES = pytest.mark.parametrize(
 
 
 async def read_places(cluster):
-    """Return the names of the published places by their numbers."""
+    """Return the names of the published offers by their numbers."""
     names = [device["name"] for spec in await cluster.slices() for device in spec.get("devices", ())]
     return {int(name.rpartition("-")[2]): name for name in names}
 
 
-async def wait_for_places(cluster, *numbers):
-    """Wait until these places are published, and return them by their numbers."""
+async def wait_for_offers(cluster, *numbers):
+    """Wait until these offers are published, and return them by their numbers."""
     return await cluster.until(lambda: read_places(cluster), lambda names: sorted(names) == [*numbers])
 
 
-async def wait_for_recorded_device(cluster, place):
-    """Wait until the place's DeviceAttachment records the device that came, and return the attachment."""
+async def wait_for_recorded_device(cluster, offer):
+    """Wait until the offer's DeviceAttachment records the device that came, and return the attachment."""
     attachments = await cluster.until(
-        cluster.attachments, lambda listed: "device" in listed.get(place, {}).get("status", {})
+        cluster.attachments, lambda listed: "device" in listed.get(offer, {}).get("status", {})
     )
-    return attachments[place]
+    return attachments[offer]
 
 
 async def data_of(cluster, pod):
@@ -61,13 +61,13 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
     flow_lab, server
 ):
     async with flow_lab(**server, **CHOOSING) as cluster:
-        before = await wait_for_places(cluster, 1, 2, 3)
+        before = await wait_for_offers(cluster, 1, 2, 3)
         await cluster.pod("user")
-        node, (place,) = await cluster.wait_until_running("user")
-        assert place in before.values()
+        node, (offer,) = await cluster.wait_until_running("user")
+        assert offer in before.values()
         assert await cluster.list_connections() == {"disk-2": f"host-{node}"}
-        attachment = await wait_for_recorded_device(cluster, place)
-        assert attachment["spec"]["deviceID"] == place
+        attachment = await wait_for_recorded_device(cluster, offer)
+        assert attachment["spec"]["deviceID"] == offer
         identity = worlds.disk(2)
         device = attachment["status"]["device"]
         assert device.pop("identifiers")[0]["value"] == identity["serial"].lower()
@@ -76,7 +76,7 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
             "serial": identity["serial"],
             "pciID": f"{identity['pciVendor']:04x}:{identity['pciDevice']:04x}",
         }
-        assert await cluster.conditions_of("user") == {place: READY}
+        assert await cluster.conditions_of("user") == {offer: READY}
         data = await data_of(cluster, "user")
         assert (data["deviceID"], data["serialNumber"]) == ("disk-2", identity["serial"])
         assert serials(cluster.trees[node]) == {identity["serial"]}
@@ -84,15 +84,15 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
         assert await read_places(cluster) == before
 
         await cluster.api.delete(kinds.POD, "user", namespace="default")
-        await cluster.is_free(place)
+        await cluster.is_free(offer)
         assert await cluster.list_connections() == {}
         assert not cluster.cdi_files
-        assert await wait_for_places(cluster, 1, 2, 3) == before
+        assert await wait_for_offers(cluster, 1, 2, 3) == before
 
 
 async def test_a_place_is_locked_until_its_device_is_there_and_that_device_from_then_on(flow_lab):
     async with flow_lab("1.36", **CHOOSING) as cluster:
-        await wait_for_places(cluster, 1, 2, 3)
+        await wait_for_offers(cluster, 1, 2, 3)
         # The controller ends after the attach and before it records what came: the answer and the news of it do not arrive.
         for fault in (faults.LoseEvents(resync_seconds=3600), faults.LoseReply(method=ATTACH, hang=True)):
             cluster.fabric.console.add_fault(fault)
@@ -112,8 +112,8 @@ async def test_a_place_is_locked_until_its_device_is_there_and_that_device_from_
 
         cluster.start_controller()
         for pod, device in (("first", "disk-2"), ("second", "disk-1")):
-            _, (place,) = await cluster.wait_until_running(pod)
-            assert (await wait_for_recorded_device(cluster, place))["status"]["device"]["id"] == device
+            _, (offer,) = await cluster.wait_until_running(pod)
+            assert (await wait_for_recorded_device(cluster, offer))["status"]["device"]["id"] == device
             assert (await data_of(cluster, pod))["deviceID"] == device
         assert await attaches(cluster) == 1, "that of the second pod"
 
@@ -126,19 +126,19 @@ async def test_a_device_of_a_model_is_attached_by_hand_through_a_place_and_detac
     flow_lab, capsys
 ):
     async with flow_lab("1.36", **CHOOSING) as cluster:
-        before = await wait_for_places(cluster, 1, 2, 3)
+        before = await wait_for_offers(cluster, 1, 2, 3)
         assert await drawbar_fabric(cluster, "attach", "disk-0", "node-1") == 1
         assert "--model" in capsys.readouterr().err
         assert await drawbar_fabric(cluster, "attach", "--model", "M1", "--host", "node-1", "-o", "json") == 0
         outcome = json.loads(capsys.readouterr().out)
         assert (outcome["device"], outcome["node"], outcome["changed"]) == ("disk-2", "node-1", True)
         assert await cluster.list_connections() == {"disk-2": "host-node-1"}
-        ((place, attachment),) = (await cluster.attachments()).items()
-        assert place in before.values()
+        ((offer, attachment),) = (await cluster.attachments()).items()
+        assert offer in before.values()
         assert "claim" not in attachment["spec"]
-        await cluster.until(cluster.attachments, lambda value: value[place]["status"].get("phase") == "Ready")
-        await cluster.wait_for_taints(place, "in-use=manual:NoSchedule")
+        await cluster.until(cluster.attachments, lambda value: value[offer]["status"].get("phase") == "Ready")
+        await cluster.wait_for_taints(offer, "in-use=manual:NoSchedule")
         assert await drawbar_fabric(cluster, "detach", "disk-2") == 0
         assert await cluster.list_connections() == {}
         assert await cluster.attachments() == {}
-        assert await wait_for_places(cluster, 1, 2, 3) == before
+        assert await wait_for_offers(cluster, 1, 2, 3) == before
