@@ -57,6 +57,7 @@ lint: venv ## style and architecture
 types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 	MYPYPATH=bench $(BIN)/mypy bench/*.py
+	$(BIN)/mypy --scripts-are-modules deploy/render deploy/image/install
 
 check: lint types ## after each edit, in under a minute: lint, types, and the unit tests of the changed files
 	@$(BIN)/python tests/changed.py
