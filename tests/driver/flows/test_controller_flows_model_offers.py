@@ -19,7 +19,7 @@ PROFILES = pytest.mark.parametrize(
 )
 
 
-async def read_places(cluster):
+async def read_offers(cluster):
     """Return the names of the published offers by their numbers."""
     names = [device["name"] for spec in await cluster.slices() for device in spec.get("devices", ())]
     return {int(name.rpartition("-")[2]): name for name in names}
@@ -27,7 +27,7 @@ async def read_places(cluster):
 
 async def wait_for_offers(cluster, *numbers):
     """Wait until these offers are published, and return them by their numbers."""
-    return await cluster.until(lambda: read_places(cluster), lambda names: sorted(names) == [*numbers])
+    return await cluster.until(lambda: read_offers(cluster), lambda names: sorted(names) == [*numbers])
 
 
 async def wait_for_recorded_device(cluster, offer):
@@ -81,7 +81,7 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
         assert (data["deviceID"], data["serialNumber"]) == ("disk-2", identity["serial"])
         assert serials(cluster.trees[node]) == {identity["serial"]}
         assert cluster.cdi_files
-        assert await read_places(cluster) == before
+        assert await read_offers(cluster) == before
 
         await cluster.api.delete(kinds.POD, "user", namespace="default")
         await cluster.is_free(offer)

@@ -122,14 +122,14 @@ def test_a_composite_has_common_values_and_the_sum_of_memory():
     st.sets(st.sampled_from("abcdef")),
     st.sets(st.sampled_from("abcdef")),
 )
-def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(wanted, listed, given_alone):
+def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(wanted, listed, claimed_alone):
     wanted = [make_composite(f"duo-{number}", *ids) for number, ids in enumerate(wanted)]
     devices = [device(name, enclosure="e1" if name < "d" else "e2") for name in sorted(listed)]
-    arranged = arrange(spec(*wanted), devices, in_use=given_alone)
+    arranged = arrange(spec(*wanted), devices, in_use=claimed_alone)
     members = [member for ids in arranged.members.values() for member in ids]
     assert len(members) == len(set(members))
     assert set(members) <= listed & arranged.withheld
-    assert not set(members) & given_alone
+    assert not set(members) & claimed_alone
     assert all(len({member < "d" for member in ids}) == 1 for ids in arranged.members.values())
     assert len(arranged.members) + len(arranged.problems) == len(wanted)
 

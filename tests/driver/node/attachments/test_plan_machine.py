@@ -295,10 +295,10 @@ class Node(stateful.RuleBasedStateMachine):
                 assert kernel.initialised
                 assert not self.attachment.deleting
                 self._condition(attachments.VISIBLE, status=True)
-                self._place(card)
+                self._insert(card)
             case actions.RecordLocation(card=card):
                 assert kernel.shown
-                self._place(card)
+                self._insert(card)
             case actions.ReportFailed(reason=reason, message=message):
                 assert self.attachment.holds(attachments.ATTACHED)
                 assert not self.attachment.deleting
@@ -320,7 +320,7 @@ class Node(stateful.RuleBasedStateMachine):
         node = self.attachment.status.node
         return node is not None and node.boot_id == f"boot-{self.boot}" and node.slot == self.kernel.slot
 
-    def _place(self, card):
+    def _insert(self, card):
         self._status(
             node=attachments.NodeReport(
                 pci_address=card.address,

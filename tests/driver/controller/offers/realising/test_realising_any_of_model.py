@@ -59,7 +59,7 @@ async def offer_names(cluster):
     return sorted(int(name.rpartition("-")[2]) for name in await names(cluster))
 
 
-async def find_place(cluster, number):
+async def find_offer(cluster, number):
     return next(name for name in await names(cluster) if name.endswith(f"-{number}"))
 
 
@@ -75,7 +75,7 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
         attributes = spec["devices"][0]["attributes"]
         assert attributes["model"] == {"string": "M1"}
         assert "serial" not in attributes
-        first = await find_place(cluster, 1)
+        first = await find_offer(cluster, 1)
         await cluster.allocate(first)
         await cluster.wait_until_attached(first)
         assert connections(cluster) == {"disk-3": "host-node-1"}, "the fabric gave its last disk"
@@ -99,7 +99,7 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
 
 async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
     async with chooser() as cluster:
-        second = await find_place(cluster, 2)
+        second = await find_offer(cluster, 2)
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
@@ -111,7 +111,7 @@ async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
 
 async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers(chooser, until):
     async with chooser() as cluster:
-        third = await find_place(cluster, 3)
+        third = await find_offer(cluster, 3)
         await cluster.allocate(third)
         await cluster.wait_until_attached(third)
         await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
@@ -124,7 +124,7 @@ async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers
 
 async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
     async with chooser() as cluster:
-        second = await find_place(cluster, 2)
+        second = await find_offer(cluster, 2)
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         cluster.fabric.console.set_health("disk-3", contract.Health.CRITICAL)
@@ -138,7 +138,7 @@ async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
 @pytest.mark.parametrize("forgets", [False, True], ids=["that is remembered", "that is forgotten"])
 async def test_a_controller_that_ends_during_an_attach_attaches_no_second_device(chooser, until, forgets):
     async with chooser(attachSeconds=0.5) as cluster:
-        first = await find_place(cluster, 1)
+        first = await find_offer(cluster, 1)
         await cluster.allocate(first)
         await cluster.wait_until_called("attach")
         await cluster.stop()
@@ -155,7 +155,7 @@ async def test_a_controller_that_ends_during_an_attach_attaches_no_second_device
 async def test_a_lost_answer_attaches_no_second_device(chooser):
     lost = [{"effect": "lose-reply", "method": "attach", "times": 1}]
     async with chooser(faults=lost) as cluster:
-        first = await find_place(cluster, 1)
+        first = await find_offer(cluster, 1)
         await cluster.allocate(first)
         await cluster.wait_until_attached(first)
         assert cluster.calls("attach") == ["disk-3"]
@@ -163,7 +163,7 @@ async def test_a_lost_answer_attaches_no_second_device(chooser):
 
 async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came(chooser, until):
     async with chooser() as cluster:
-        second = await find_place(cluster, 2)
+        second = await find_offer(cluster, 2)
         await cluster.allocate(second)
         await cluster.wait_until_attached(second)
         await until(cluster.attachments, lambda read: "device" in read[f"fab.{second}"].get("status", {}))
@@ -180,7 +180,7 @@ async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came
 
 async def test_two_claims_on_one_node_get_two_devices(chooser):
     async with chooser(attachSeconds=0.1) as cluster:
-        first, second = await find_place(cluster, 1), await find_place(cluster, 2)
+        first, second = await find_offer(cluster, 1), await find_offer(cluster, 2)
         await cluster.allocate(first)
         await cluster.allocate(second, name="c2")
         await cluster.wait_until_attached(first)
@@ -193,7 +193,7 @@ async def test_two_claims_on_one_node_get_two_devices(chooser):
 async def test_a_claim_fails_where_the_fabric_has_no_device_left(chooser):
     none = [{"effect": "refuse", "method": "attach", "code": "RESOURCE_EXHAUSTED", "reason": "NO_DEVICE"}]
     async with chooser(faults=none) as cluster:
-        first = await find_place(cluster, 1)
+        first = await find_offer(cluster, 1)
         await cluster.allocate(first)
         assert (await cluster.wait_until_failed(first))[first]["attach-failed"] == "DeviceGone"
 
