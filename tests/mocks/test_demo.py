@@ -298,7 +298,7 @@ async def kubectl(kubeconfig, *arguments):
 
 
 async def list_doctors_complaints(kubeconfig):
-    """The checks of `drawbar doctor` that are not ok, and their severities."""
+    """Return the severities of the checks of `drawbar doctor` that are not ok."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drawbar.driver.main", "doctor", "--kubeconfig", kubeconfig, "-o", "json"),
         stdout=asyncio.subprocess.PIPE,

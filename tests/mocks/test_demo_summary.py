@@ -202,7 +202,7 @@ def test_the_story_says_who_took_how_long_within_80_columns():
 
 @pytest.fixture
 def programs(monkeypatch, tmp_path):
-    """The folder of the program that runs, on no PATH."""
+    """Return the folder of the running program, on no PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "drawbar").write_text("#!/bin/sh\n")

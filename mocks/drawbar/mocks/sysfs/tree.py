@@ -334,7 +334,7 @@ class SysfsTree:
             from drawbar.mocks.sysfs import reactor
         except ModuleNotFoundError as error:
             raise errors.ImpossibleWorld(
-                f"the files of {self.root} cannot be watched, for {error.name} is missing: install drawbar[mocks]"
+                f"the files of {self.root} cannot be watched, for {error.name} is missing: install asyncinotify"
             ) from error
         async with reactor.reacting(self.root):
             yield

@@ -410,7 +410,7 @@ REMEDY = attachment_conditions.RELEASED.find(reasons.IN_USE).advice
 FAILED = attachment("Failed", condition(ATTACHED, "False", "no port"), device="gpu-3")
 
 
-def released(reason, message="pid 7 has it"):
+def describe_release(reason, message="pid 7 has it"):
     return condition(RELEASED, "False", message, reason=reason)
 
 
@@ -418,8 +418,11 @@ def released(reason, message="pid 7 has it"):
     ("conditions", "expected"),
     [
         ((), []),
-        ((released(reasons.CLEANING),), []),
-        ((released(reasons.IN_USE),), [("node n1 does not release it (InUse): pid 7 has it", REMEDY)]),
+        ((describe_release(reasons.CLEANING),), []),
+        (
+            (describe_release(reasons.IN_USE),),
+            [("node n1 does not release it (InUse): pid 7 has it", REMEDY)],
+        ),
     ],
     ids=["silent", "cleaning", "refused"],
 )
@@ -455,7 +458,7 @@ def test_the_document_has_the_category_and_the_problems_that_the_tables_show():
 def test_a_composite_shows_the_member_whose_release_is_refused():
     members = [
         member("gpu-1", "Ready", deleted=LATER),
-        member("gpu-2", "Ready", released(reasons.IN_USE), deleted=LATER),
+        member("gpu-2", "Ready", describe_release(reasons.IN_USE), deleted=LATER),
     ]
     shown = build(slices=(make_slice("duo"),), attachments=tuple(members))
     assert shown.devices[0].attachment == "rack.gpu-2"
