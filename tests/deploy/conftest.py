@@ -3,13 +3,13 @@
 import argparse
 import asyncio
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
 import tempfile
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
@@ -173,7 +173,7 @@ class Cluster(worlds.World):
             "controller", controller_settings.Settings, controller_settings.problems
         )
         file = self.server.kubeconfig(self.path / "controller", f"{NAMESPACE}:drawbar-controller")
-        options = msgspec.structs.replace(
+        options = dataclasses.replace(
             options, kubeconfig=str(file), http=controller_settings.Http(address="off")
         )
         self.run("controller", controller.run(options))
@@ -184,7 +184,7 @@ class Cluster(worlds.World):
         file = self.server.kubeconfig(
             self.path / f"{name}.kubeconfig", f"{NAMESPACE}:drawbar-node", node=name
         )
-        options = msgspec.structs.replace(
+        options = dataclasses.replace(
             options,
             node_name=name,
             kubeconfig=str(file),

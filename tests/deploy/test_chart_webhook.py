@@ -2,11 +2,11 @@
 
 import base64
 import contextlib
+import dataclasses
 import json
 import ssl
 
 import aiohttp
-import msgspec
 import pytest
 import trustme
 
@@ -231,7 +231,7 @@ async def installed(cluster, address):
         file.write_bytes(base64.b64decode(secret[name]))
     options = await cluster.settings("webhook", settings.Settings, settings.problems)
     host, port = address
-    here = msgspec.structs.replace(
+    here = dataclasses.replace(
         options,
         listen=settings.Listen(address=host, port=port),
         tls=settings.Tls(certificate=files["tls.crt"], key=files["tls.key"]),
