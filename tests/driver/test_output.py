@@ -62,6 +62,19 @@ def test_both_streams_print_foreign_text_cleaned_in_any_encoding(streams, encodi
         assert "gpj.exe" in written
 
 
+@pytest.mark.parametrize("missing", [None, io.StringIO()], ids=["missing", "closed"])
+def test_a_missing_stream_is_empty_and_prints_nothing(monkeypatch, missing):
+    if missing is not None:
+        missing.close()
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, missing)
+    with output.guard_output():
+        sys.stdout.write("a line\n")
+        sys.stderr.write("an error\n")
+        assert (sys.stdin.isatty(), sys.stdin.readline()) == (False, "")
+    assert sys.stdin is missing
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_table_of_foreign_text_has_no_codes_but_its_own(streams, encoding):
     raw, _ = streams(encoding)

@@ -9,9 +9,11 @@ Source: ECMA-48 (control sequences); Unicode TR 36 section 3.5 (bidirectional ov
 
 import contextlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 if TYPE_CHECKING:
@@ -68,17 +70,22 @@ class Stream:
 
 @contextlib.contextmanager
 def guard_output() -> Iterator[None]:
-    """Make stdout and stderr print only printable characters, in any encoding, while the context lasts."""
-    before = sys.stdout, sys.stderr
-    for stream in before:
-        # A character outside the encoding is written as its number.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = Stream(before[0]), Stream(before[1])
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    """Make stdout and stderr print only printable characters, in any encoding, while the context lasts.
+
+    A missing or closed standard stream is empty, or prints nothing.
+    """
+    before = sys.stdin, sys.stdout, sys.stderr
+    with Path(os.devnull).open("r+", encoding="utf-8") as nothing:
+        stdin, stdout, stderr = (nothing if stream is None or stream.closed else stream for stream in before)
+        for stream in (stdout, stderr):
+            # A character outside the encoding is written as its number.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        sys.stdin, sys.stdout, sys.stderr = stdin, Stream(stdout), Stream(stderr)
+        try:
+            yield
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = before
 
 
 def console(width: int | None = None) -> "rich_console.Console":

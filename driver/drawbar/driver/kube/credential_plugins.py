@@ -30,7 +30,7 @@ MESSAGE_CHARS = 300
 
 def has_terminal() -> bool:
     """Return whether a person may take part in the login."""
-    return sys.stdin is not None and sys.stdin.isatty()
+    return sys.stdin.isatty()
 
 
 class Variable(msgspec.Struct, frozen=True):
