@@ -8,13 +8,12 @@ Source: ECMA-48 (control sequences); Unicode TR 36 section 3.5 (bidirectional ov
 """
 
 import contextlib
+import io
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 if TYPE_CHECKING:
     from rich import console as rich_console
@@ -68,6 +67,16 @@ class Stream:
         return getattr(self.raw, name)
 
 
+class _Nothing(io.TextIOBase):
+    """In place of a missing or closed standard stream: it is empty, and forgets what is written."""
+
+    def readline(self, _size: int = -1, /) -> str:  # type: ignore[override]  # typeshed has the bytes of its base
+        return ""
+
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
 @contextlib.contextmanager
 def guard_output() -> Iterator[None]:
     """Make stdout and stderr print only printable characters, in any encoding, while the context lasts.
@@ -75,17 +84,18 @@ def guard_output() -> Iterator[None]:
     A missing or closed standard stream is empty, or prints nothing.
     """
     before = sys.stdin, sys.stdout, sys.stderr
-    with Path(os.devnull).open("r+", encoding="utf-8") as nothing:
-        stdin, stdout, stderr = (nothing if stream is None or stream.closed else stream for stream in before)
-        for stream in (stdout, stderr):
-            # A character outside the encoding is written as its number.
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="backslashreplace")
-        sys.stdin, sys.stdout, sys.stderr = stdin, Stream(stdout), Stream(stderr)
-        try:
-            yield
-        finally:
-            sys.stdin, sys.stdout, sys.stderr = before
+    stdin, stdout, stderr = (
+        cast("TextIO", _Nothing()) if stream is None or stream.closed else stream for stream in before
+    )
+    for stream in (stdout, stderr):
+        # A character outside the encoding is written as its number.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdin, sys.stdout, sys.stderr = stdin, Stream(stdout), Stream(stderr)
+    try:
+        yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
 
 
 def console(width: int | None = None) -> "rich_console.Console":
