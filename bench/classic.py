@@ -80,7 +80,7 @@ def _objects(version: str, size: Size, endpoint: str) -> Iterator[tuple[Any, str
     yield binding, None, {"metadata": {"name": "everything"}, "roleRef": role, "subjects": subjects}
     for node in world.nodes(size.nodes):
         yield kinds.NODE, None, node
-    of_rack = {"adapter": "grpc", "endpoint": endpoint, "policy": world.UNLIMITED}
+    of_rack = {"adapter": "grpc", "endpoint": endpoint, "policy": world.HIGHEST_LIMITS}
     yield kinds.FABRIC, None, {"metadata": {"name": FABRIC}, "spec": of_rack}
     asked: Json
     if version == "v1alpha2":

@@ -184,7 +184,7 @@ async def measure(count: int, devices: int) -> list[report.Measure]:
                 "apiVersion": kinds.FABRIC.api_version,
                 "kind": kinds.FABRIC.kind,
                 "metadata": {"name": FABRIC},
-                "spec": {"adapter": "grpc", "endpoint": endpoint, "policy": world.UNLIMITED},
+                "spec": {"adapter": "grpc", "endpoint": endpoint, "policy": world.HIGHEST_LIMITS},
             }
             await api.create(kinds.FABRIC, rack, into=dict[str, Any])
             async with world.controller(folder / "controller", folder / "log") as pid:

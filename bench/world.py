@@ -24,7 +24,7 @@ STAMP = "2026-01-01T00:00:00Z"
 NODES_PATH = "/api/v1/nodes"
 SLICES_PATH = "/apis/resource.k8s.io/v1/resourceslices"
 # All claims are of one namespace.
-UNLIMITED = {"attachesPerNamespacePerMinute": 1000}
+HIGHEST_LIMITS = {"attachesPerNamespacePerMinute": 1000}
 CLAIMS_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 

@@ -53,3 +53,14 @@ async def test_a_class_decides_how_long_an_attach_may_take(flow_lab):
         await cluster.until(
             notes, lambda current: any("within 2 s of the allocation" in note for note in current)
         )
+
+
+async def test_a_claim_beyond_the_limit_of_its_namespace_blames_the_limit(flow_lab):
+    policy = {"probationSeconds": 0, "attachesPerNamespacePerMinute": 1}
+    async with flow_lab("1.36", devices=2, timeout=600, patience=8, policy=policy) as cluster:
+        await cluster.pod("first")
+        await cluster.wait_until_running("first")
+        await cluster.pod("second")
+        limit = "policy.attachesPerNamespacePerMinute of Fabric fab allows"
+        await cluster.wait_for_event("AttachNotBegun", limit)
+        assert await cluster.notes("FabricUnreachable") == []

@@ -62,16 +62,28 @@ def test_events_dropped_by_a_full_queue_are_not_retried_at_every_look(monkeypatc
     assert context.cluster.recorder.dropped == dropped
 
 
-@pytest.mark.parametrize("queue", ["the fabric manager is busy with other devices", ""])
-def test_a_claim_behind_others_says_what_it_waits_for(queue):
+@pytest.mark.parametrize(
+    ("queue", "is_busy", "expected"),
+    [
+        ("the manager is busy", True, (delays.Cause.BUSY, "the manager is busy")),
+        (
+            "its limit is reached",
+            False,
+            (delays.Cause.LIMITED, "its limit is reached; the next begin as that minute passes"),
+        ),
+        ("", False, None),
+    ],
+    ids=["busy", "limited", "free"],
+)
+def test_a_claim_behind_others_says_what_it_waits_for(queue, is_busy, expected):
     served = types.SimpleNamespace(
         connection=types.SimpleNamespace(connected=True),
+        manager=types.SimpleNamespace(queue=types.SimpleNamespace(is_waiting=lambda _key: is_busy)),
         describe_queue=lambda key, namespace, now: queue if (key, namespace, now) == asked else "",
     )
     key, waits = names.DeviceKey(fabric="fab", device="d0"), claim(0)
     asked = key, waits.metadata.namespace, NOW
-    found = delays.cause(key, waits, served, None, NOW)
-    assert found == ((delays.Cause.BEHIND_OTHERS, queue) if queue else None)
+    assert delays.cause(key, waits, served, None, NOW) == expected
 
 
 def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_comes_back_is_not():

@@ -190,7 +190,7 @@ class ObservedPart(msgspec.Struct, frozen=True, kw_only=True):
         return devices
 
     def where(self) -> str:
-        """Return port and slot of the device's connection, for a message."""
+        """Return the host, fabric and port of the device's connection, for a message."""
         connection = self.device.connection if self.device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
         chosen_device = (

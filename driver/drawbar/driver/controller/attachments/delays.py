@@ -38,7 +38,8 @@ class Cause(enum.Enum):
     RETURNING = "it is on its way back from another node"
     QUEUED = "another device goes first"
     REFUSED = "the fabric manager refuses it for now"
-    BEHIND_OTHERS = "other attaches of the fabric or the namespace come first"
+    BUSY = "the fabric manager is busy"
+    LIMITED = "the namespace has begun its attaches of a minute"
     PAUSED = "its claim failed before"
 
 
@@ -193,7 +194,9 @@ def cause(
     if recorded is not None:
         return recorded
     if queue := fabric.describe_queue(key, claim.metadata.namespace if claim is not None else "", now):
-        return Cause.BEHIND_OTHERS, queue
+        if fabric.manager.queue.is_waiting(key):
+            return Cause.BUSY, queue
+        return Cause.LIMITED, f"{queue}; the next begin as that minute passes"
     if attachment is None and failures:
         return Cause.PAUSED, f"the claim failed {failures} times, so its next attach begins after a pause"
     return None

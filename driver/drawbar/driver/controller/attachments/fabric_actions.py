@@ -50,7 +50,7 @@ class FabricActions:
                     self._part.key, self._part.existing.spec.host_id, self._part.namespace
                 )
                 if self._waits:
-                    return pause or WAIT_SECONDS
+                    return self._look_within(pause or WAIT_SECONDS, side)
                 await self._call(side)
             case actions.Cancel(side=side):
                 await self._cancel(side)
@@ -76,6 +76,11 @@ class FabricActions:
             and not self._part.context.calls.is_running(uid)
         ):
             self._part.session.manager.end_operation(self._part.key)
+
+    def _look_within(self, pause: float, side: outcomes.Side) -> float:
+        """Return the pause, or the seconds until an attach is given up if they are less."""
+        left = self._part.observed.seconds_left(self._part.cluster.clock())
+        return pause if left is None or side is not outcomes.Side.ATTACH else max(0.0, min(pause, left))
 
     def _pause_seconds(self, side: outcomes.Side) -> float:
         """Return the seconds until an attach may begin for this namespace; 0.0 if it may."""

@@ -251,7 +251,7 @@ class _Observation:
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
             listed_since=self._cluster.placed.find_claim_time(self._key.attachment),
-            queue=self._describe_queue(demand),
+            queue=self._describe_queue(demand, uid, moment),
             contradiction=self._contradiction(owner),
         )
 
@@ -286,8 +286,9 @@ class _Observation:
             listings=self.session.inventory.listings if self.session is not None else losses.Listings(),
         )
 
-    def _describe_queue(self, demand: claim_index.Demand | None) -> str:
-        if self.session is None or demand is None:
+    def _describe_queue(self, demand: claim_index.Demand | None, uid: str, moment: float) -> str:
+        state = self._context.calls.view(uid, outcomes.Side.ATTACH, moment).state
+        if self.session is None or demand is None or state not in part_state.UNBEGUN:
             return ""
         return self.session.describe_queue(self._key, demand.claim.namespace, self._cluster.clock())
 

@@ -282,7 +282,7 @@ def build_claim_attached(
         claim: the present claim.
         driver: the DRA driver's name.
         key: the device, or its model offer.
-        message: the port and slot of the connection, in words.
+        message: the host, fabric and port of the connection, in words.
         now: the time for the condition.
         contents: the devices in the claim's model offers.
     """

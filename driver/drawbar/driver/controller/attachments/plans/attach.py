@@ -11,7 +11,7 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions
 from drawbar.driver.controller.attachments.plans import steps
-from drawbar.driver.controller.attachments.plans.part_state import CallState, PartState
+from drawbar.driver.controller.attachments.plans.part_state import UNBEGUN, CallState, PartState
 from drawbar.driver.controller.attachments.plans.steps import Steps
 
 # A node lists its cards within a moment; after this time, its daemon does not run.
@@ -60,7 +60,7 @@ def find_obstacle(
         reasons.NO_CAPACITY,
     ):
         return refused
-    if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN) and not observed.attach.age_seconds:
+    if observed.attach.state in UNBEGUN and not observed.attach.age_seconds:
         # A call that ran is only due to be asked for again.
         return _fail_unbegun(observed, words)
     message = f"not attached within {seconds:.0f} s of the allocation{words or SEE_FABRIC}"

@@ -23,6 +23,9 @@ class CallState(enum.StrEnum):
     FAILED = "failed"
 
 
+UNBEGUN = (CallState.UNASKED, CallState.UNKNOWN)
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The call to the fabric that the attachment's record names.
 
