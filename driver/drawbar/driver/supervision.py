@@ -6,6 +6,7 @@ then names the remaining tasks and threads.
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 import signal
@@ -29,6 +30,20 @@ NAMES_LIMIT = 20
 THREADS_LIMIT = 8
 # Less than a huge page of x86-64: kernels that use these by default (Debian's does) give each thread 2 MiB.
 STACK_BYTES = 1 << 20
+# <linux/prctl.h>
+PR_SET_THP_DISABLE = 41
+
+
+def refuse_huge_pages() -> None:
+    """Make the kernel give this process, and those that it starts, no transparent huge pages from now on.
+
+    Where these are the default (Debian, RHEL), the kernel replaces sparsely used pages of 4 KiB with pages of 2 MiB
+    little by little. A daemon that runs on each node pays for this with memory and gains nothing. A kernel that
+    refuses is left as it is.
+
+    Source: prctl(2), `PR_SET_THP_DISABLE`.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS) -> int:

@@ -200,6 +200,13 @@ async def test_a_signal_stops_the_daemon_with_status_0_and_leaves_no_socket(opti
         assert "Traceback" not in "".join(node.lines)
 
 
+async def test_the_daemon_takes_no_huge_pages(options):
+    async with cluster(options), started(options) as node:
+        await node.ready()
+        status = await asyncio.to_thread(Path(f"/proc/{node.process.pid}/status").read_text)
+        assert dict(line.split(":", 1) for line in status.splitlines())["THP_enabled"].strip() == "0"
+
+
 async def test_a_second_daemon_with_the_same_sockets_is_refused_and_the_first_lives_on(options):
     async with cluster(options), started(options) as first:
         await first.ready()

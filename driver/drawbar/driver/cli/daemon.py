@@ -52,12 +52,14 @@ class Daemon(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         problems: lists the mistakes in the settings.
         module: the module with the coroutine function `run(settings)`; imported late, since it takes 60 MB.
         probes: None for a daemon without `--check`.
+        huge_pages: whether the kernel may give the process transparent huge pages, which take more memory.
     """
 
     settings: type[T]
     problems: Callable[[T], list[str]]
     module: str
     probes: Probes[T] | None = None
+    huge_pages: bool = True
 
 
 def verb(
@@ -119,6 +121,8 @@ def _check(probes: Probes[T], options: T, what: str) -> int:
 
 def _serve(daemon: Daemon[T], loaded: loader.Loaded[T]) -> int:
     options = loaded.validate()
+    if not daemon.huge_pages:
+        supervision.refuse_huge_pages()
     run = importlib.import_module(daemon.module).run
     logs.configure(options.log.format, options.log.level)
     for name in loaded.ignored:

@@ -14,6 +14,7 @@ _DAEMON = daemon.Daemon(
         ),
         located_by="--http-address, --kubelet-dir, --driver-name and --pod-uid",
     ),
+    huge_pages=False,
 )
 
 

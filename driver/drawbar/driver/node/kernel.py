@@ -16,6 +16,7 @@ include/uapi/linux/fpga-dfl.h, drivers/fpga/dfl-fme-pr.c.
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -393,8 +394,6 @@ def reconfigure_port(engine: CharacterDevice, port: CharacterDevice, number: int
     Raises:
         errors.KernelRefused: a file is not the device's, a process has it open, or the kernel does not load the design.
     """
-    import ctypes  # here, because it takes 0.4 MB, and few nodes have such a card
-
     with _open_device(port), _open_device(engine) as descriptor:
         buffer = (ctypes.c_char * len(bits)).from_buffer(bits)
         request = PORT_PR_STRUCT.pack(PORT_PR_STRUCT.size, 0, number, len(bits), ctypes.addressof(buffer))

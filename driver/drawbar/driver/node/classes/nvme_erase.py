@@ -76,7 +76,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int = _QUICK_MS
 
 
-# An array of bytes knows its address, so `ctypes` (0.4 MB) is not imported.
+# An array of bytes knows its address.
 Page = array.array
 Submit = Callable[[int, Command, "Page[int] | None"], int]
 """A function to send a command to the controller behind a descriptor; returns its status, 0 for success. Raises OSError."""
