@@ -23,7 +23,7 @@ class Watch(msgspec.Struct, frozen=True):
     Attributes:
         name: of the row, for its test.
         on: the kind of change.
-        keys: returns the keys for a change.
+        keys: returns the keys of the reconciler that a change wakes.
         when: returns whether a change of that kind matters.
     """
 
@@ -31,10 +31,6 @@ class Watch(msgspec.Struct, frozen=True):
     on: type
     keys: Callable[[Any], Iterable[Any]]
     when: Callable[[Any], bool]
-
-    def map(self, change: object) -> Iterable[Any]:
-        """Return the keys of the reconciler that a change of the watched kind wakes."""
-        return self.keys(change) if self.when(change) else ()
 
 
 def watch(
@@ -80,5 +76,6 @@ class Dispatcher:
 
     def _wakes(self, change: object) -> Iterator[tuple[Callable[[Any], None], Any]]:
         for row, add in self._rows[type(change)]:
-            for key in row.map(change):
-                yield add, key
+            if row.when(change):
+                for key in row.keys(change):
+                    yield add, key

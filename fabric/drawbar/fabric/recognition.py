@@ -10,6 +10,7 @@ Sources: IEEE guidelines for EUI-48 and EUI-64 (ff-ff and ff-fe inserted); Linux
 """
 
 import enum
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ _VPD_WRITERS = frozenset({(DeviceClass.NIC, MELLANOX), (DeviceClass.NIC, INTEL),
 """Makers whose printed serial number is also in the Vital Product Data."""
 _PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
 _NO_IDS = ("0000", "ffff")
+READINGS_KEPT = 4096
 _V3 = re.compile(r"(?:vpd[-.:/]?)?v3=([0-9a-f]{32})")
 _DECIMAL = re.compile(r"[0-9]{4,19}")
 _TWELVE = re.compile(r"[0-9a-f]{12}")
@@ -145,6 +147,7 @@ def expand(listed: Iterable[Identifier]) -> tuple[Identifier, ...]:
     return tuple(unique.values())
 
 
+@functools.lru_cache(READINGS_KEPT)
 def _readings(listed: Identifier) -> tuple[Derived, ...]:
     texts: list[tuple[Kind, str]] = []
     match listed.kind:

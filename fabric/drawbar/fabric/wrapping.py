@@ -42,7 +42,8 @@ class WrappingAdapter(contract.FabricAdapter):
         """Yield what the caller sees of a watch."""
         async for event in events:
             if isinstance(event, contract.OperationChanged):
-                yield replace(event, operation=self._translate(event.operation))
+                operation = self._translate(event.operation)
+                yield event if operation is event.operation else replace(event, operation=operation)
             else:
                 yield event
 

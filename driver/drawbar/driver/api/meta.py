@@ -62,7 +62,10 @@ class Condition(Struct, frozen=True):
 
 def find(conditions: tuple[Condition, ...], condition_type: str) -> Condition | None:
     """Return the condition of that type, or None."""
-    return next((condition for condition in conditions if condition.type == condition_type), None)
+    for condition in conditions:
+        if condition.type == condition_type:
+            return condition
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...], condition_type: str) -> bool:

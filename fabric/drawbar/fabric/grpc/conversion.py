@@ -15,6 +15,8 @@ from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
 MAP_BYTES = 4096
 PORTS_KEPT = 4096
+DEVICES_KEPT = 1024
+DEVICE_KEPT_BYTES = 4096
 
 _CAPABILITIES: Mapping[str, pb.Capability.ValueType] = {
     "exact_device": pb.CAPABILITY_EXACT_DEVICE,
@@ -182,7 +184,14 @@ def device_message(device: contract.Device) -> pb.Device:
 
 
 def device(message: pb.Device) -> contract.Device:
-    """Read a device."""
+    """Read a device; the same one is read once for its operation, its event and the answer."""
+    content = message.SerializeToString()
+    return _read_device(content) if len(content) <= DEVICE_KEPT_BYTES else _read_device.__wrapped__(content)
+
+
+@functools.lru_cache(DEVICES_KEPT)
+def _read_device(content: bytes) -> contract.Device:
+    message = pb.Device.FromString(content)
     collected = attributes.collect((each.name, _attribute_value(each)) for each in message.attributes)
     return contract.Device(
         id=_name(message.id, "device id"),

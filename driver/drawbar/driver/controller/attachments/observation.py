@@ -211,6 +211,7 @@ class _Observation:
         context, attachment, session = self._context, self.attachment, self.session
         uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
         connection = self.device.connection if self.device else None
+        attach = context.calls.view(uid, outcomes.Side.ATTACH, moment)
         demand = self._demands.find()
         self._find_share(demand)
         owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
@@ -221,7 +222,7 @@ class _Observation:
             demand=demand,
             present=self._present(),
             host_id=connection.host_id if connection else None,
-            attach=context.calls.view(uid, outcomes.Side.ATTACH, moment),
+            attach=attach,
             detach=context.calls.view(uid, outcomes.Side.DETACH, moment),
             tainted=(
                 attachment is not None
@@ -251,19 +252,19 @@ class _Observation:
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
             listed_since=self._cluster.placed.find_claim_time(self._key.attachment),
-            queue=self._describe_queue(demand, uid, moment),
-            contradiction=self._contradiction(owner),
+            queue=self._describe_queue(demand, attach.state),
+            contradiction=self._contradiction(owner, attach.state, moment),
         )
 
-    def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
+    def _contradiction(
+        self, owner: marks.Owner, state: part_state.CallState, moment: float
+    ) -> contradictions.Contradiction | None:
         """Return how the fabric manager contradicts the record that the device is attached, or None if it does not."""
         attachment, known = self.attachment, self._context.contradicted
         contradiction = outcomes.contradiction(attachment) if attachment is not None else None
         if attachment is None or attachment.deleting:
             known.forget(self._key)
             return None
-        uid, side, moment = attachment.metadata.uid, outcomes.Side.ATTACH, asyncio.get_running_loop().time()
-        state = self._context.calls.view(uid, side, moment).state
         is_attached = attachment.holds(attachments.ATTACHED)
         # A connection can be lost in the moment in which the attach succeeds, before it is recorded.
         if not (is_attached or contradiction is not None or state is part_state.CallState.SUCCEEDED):
@@ -280,14 +281,13 @@ class _Observation:
         return known.see(
             self._key,
             shown,
-            call=self._context.calls.request_id(uid, side),
+            call=self._context.calls.request_id(attachment.metadata.uid, outcomes.Side.ATTACH),
             now=moment,
             date=meta.timestamp(self._cluster.time_of_day()),
             listings=self.session.inventory.listings if self.session is not None else losses.Listings(),
         )
 
-    def _describe_queue(self, demand: claim_index.Demand | None, uid: str, moment: float) -> str:
-        state = self._context.calls.view(uid, outcomes.Side.ATTACH, moment).state
+    def _describe_queue(self, demand: claim_index.Demand | None, state: part_state.CallState) -> str:
         if self.session is None or demand is None or state not in part_state.UNBEGUN:
             return ""
         return self.session.describe_queue(self._key, demand.claim.namespace, self._cluster.clock())
