@@ -61,21 +61,45 @@ def problem(text: str) -> str | None:
     return None
 
 
-def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
-    """Return the value of an expression.
+class Scope:
+    """The variables of several expressions.
 
-    Raises:
-        EvaluationError: it does not parse, or fails with these variables.
+    The library converts the variables of each evaluation, which takes the most time of it. Here expressions that need
+    the same ones share the conversion.
     """
-    try:
-        compiled = _compile(text)
-        # The library converts each variable for each evaluation, which takes the most time of it.
-        named = {name: variables[name] for name in compiled.words & variables.keys()}
-        return compiled.program.execute(cel.Context(named, {**compiled.functions}))
-    except KeyError as error:
-        raise EvaluationError(f"no such key: {error.args[0] if error.args else error}") from error
-    except _FAILURES as error:
-        raise EvaluationError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self.variables = variables
+        self._contexts: dict[tuple[frozenset[str], frozenset[str]], Any] = {}
+
+    def evaluate(self, text: str) -> Any:
+        """Return the value of an expression.
+
+        Raises:
+            EvaluationError: it does not parse, or fails with these variables.
+        """
+        try:
+            compiled = _compile(text)
+            return compiled.program.execute(self._context(compiled))
+        except KeyError as error:
+            raise EvaluationError(f"no such key: {error.args[0] if error.args else error}") from error
+        except _FAILURES as error:
+            raise EvaluationError(
+                str(error).splitlines()[0] if str(error) else type(error).__name__
+            ) from error
+
+    def _context(self, compiled: _Compiled) -> Any:
+        needed = compiled.words.intersection(self.variables)
+        key = needed, frozenset(compiled.functions)
+        if key not in self._contexts:
+            named = {name: self.variables[name] for name in needed}
+            self._contexts[key] = cel.Context(named, {**compiled.functions})
+        return self._contexts[key]
+
+
+def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
+    """Return the value of one expression; see `Scope.evaluate`."""
+    return Scope(variables).evaluate(text)
 
 
 def _number(amount: Fraction) -> float | int:

@@ -81,10 +81,24 @@ def _has_rules(schema: Json) -> bool:
     )
 
 
-def validate(value: Any, schema: Json, old: Any = _ABSENT, path: str = "") -> Iterator[Cause]:
-    """Yield every rule broken by the value, or by the change from ``old`` to it."""
+def validate(item: Json, schema: Json, old: Any = _ABSENT) -> Iterator[Cause]:
+    """Yield every rule broken by an object, or by the change from ``old`` to it.
+
+    Of its metadata, rules see name and generateName.
+    """
+    before = old if old is _ABSENT else _with_identity(old)
+    yield from _validate(_with_identity(item), schema, before, "")
+
+
+def _with_identity(item: Json) -> Json:
+    shown = {key: text for key, text in item["metadata"].items() if key in ("name", "generateName")}
+    return {**item, "metadata": shown}
+
+
+def _validate(value: Any, schema: Json, old: Any, path: str) -> Iterator[Cause]:
+    scope = expressions.Scope({"self": value} if old is _ABSENT else {"self": value, "oldSelf": old})
     for rule in schema.get("x-kubernetes-validations") or ():
-        cause = _evaluate(rule, value, old, path)
+        cause = _evaluate(rule, scope, path)
         if cause is not None:
             yield cause
     if isinstance(value, dict):
@@ -92,7 +106,7 @@ def validate(value: Any, schema: Json, old: Any = _ABSENT, path: str = "") -> It
     elif isinstance(value, list) and isinstance(schema.get("items"), dict):
         for index, item in enumerate(value):
             before = _old_item(item, schema, old)
-            yield from validate(item, schema["items"], before, f"{path}[{index}]")
+            yield from _validate(item, schema["items"], before, f"{path}[{index}]")
 
 
 def _object(value: Json, schema: Json, old: Any, path: str) -> Iterator[Cause]:
@@ -102,7 +116,7 @@ def _object(value: Json, schema: Json, old: Any, path: str) -> Iterator[Cause]:
         below = properties.get(key, additional)
         if isinstance(below, dict):
             before = old.get(key, _ABSENT) if isinstance(old, dict) else _ABSENT
-            yield from validate(inner, below, before, f"{path}.{key}" if path else key)
+            yield from _validate(inner, below, before, f"{path}.{key}" if path else key)
 
 
 def _old_item(item: Any, schema: Json, old: Any) -> Any:
@@ -113,32 +127,29 @@ def _old_item(item: Any, schema: Json, old: Any) -> Any:
     return next((held for held in old if [held.get(key) for key in keys] == identity), _ABSENT)
 
 
-def _evaluate(rule: Json, value: Any, old: Any, path: str) -> Cause | None:
-    text = rule["rule"]
-    variables = {"self": value}
-    if _OLD.search(text):
-        if old is _ABSENT:
-            return None
-        variables["oldSelf"] = old
+def _evaluate(rule: Json, scope: expressions.Scope, path: str) -> Cause | None:
+    text, value = rule["rule"], scope.variables["self"]
+    if "oldSelf" not in scope.variables and _OLD.search(text):
+        return None
     where = path + rule.get("fieldPath", "") if path else rule.get("fieldPath", "").lstrip(".")
     shown = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else value
     try:
-        holds = expressions.evaluate(text, variables)
+        holds = scope.evaluate(text)
     except expressions.EvaluationError as error:
         return errors.invalid_value(where, shown, f"rule evaluation error: {text}: {error}")
     if holds is True:
         return None
-    message = rule.get("message") or _computed_message(rule, variables) or f"failed rule: {text}"
+    message = rule.get("message") or _computed_message(rule, scope) or f"failed rule: {text}"
     reason = rule.get("reason", "FieldValueInvalid")
     if reason in _REASONS:
         return Cause(field=where, reason=reason, message=f"{_REASONS[reason]}: {message}")
     return errors.invalid_value(where, shown, message)
 
 
-def _computed_message(rule: Json, variables: Json) -> str:
+def _computed_message(rule: Json, scope: expressions.Scope) -> str:
     if "messageExpression" not in rule:
         return ""
     try:
-        return str(expressions.evaluate(rule["messageExpression"], variables))
+        return str(scope.evaluate(rule["messageExpression"]))
     except expressions.EvaluationError:
         return ""  # as in Kubernetes, the rule itself is the message then
