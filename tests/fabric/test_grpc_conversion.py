@@ -235,3 +235,18 @@ def test_identifiers_of_no_use_are_left_out():
             kind=witnesses.Kind.BOARD_SERIAL, value="abc-1", source="Processor.SerialNumber"
         ),
     )
+
+
+def test_a_device_that_is_sent_again_is_read_once():
+    message = pb.Device(id="read-once", model="H200")
+    operation = pb.Operation(id="o", request_id="r", kind=pb.OPERATION_KIND_ATTACH, device=message)
+    event = pb.WatchEvent(version="1", device_changed=message)
+    assert conversion.operation(operation).device is conversion.event(event).device
+
+
+def test_a_huge_device_is_not_kept():
+    message = pb.Device(id="huge", model="x" * conversion.DEVICE_KEPT_BYTES)
+    first, second = conversion.device(message), conversion.device(message)
+    assert first == second
+    assert first is not second
+    assert len(first.model.encode()) == contract.STRING_BYTES
