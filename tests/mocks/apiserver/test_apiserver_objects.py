@@ -14,14 +14,18 @@ async def test_a_dry_run_stores_nothing(api: Any, make_config_map: Any) -> None:
     assert api.server.writes.count(resource="configmaps") == 0
 
 
-async def test_an_old_continue_token_is_410(api: Any, make_config_map: Any) -> None:
-    for name in ("a", "b"):
+async def test_an_old_continue_token_is_410_with_one_for_the_latest_version(
+    api: Any, make_config_map: Any
+) -> None:
+    for name in ("a", "b", "c"):
         await api.post(MAPS, make_config_map(name))
     first = await api.get(MAPS, limit=1)
     await api.delete(f"{MAPS}/b")
     api.server.store.compact()
     rest = await api.get(MAPS, limit=1, **{"continue": first.body["metadata"]["continue"]})
     assert (rest.code, rest.body["reason"]) == (410, "Expired")
+    rest = await api.get(MAPS, limit=1, **{"continue": rest.body["metadata"]["continue"]})
+    assert [item["metadata"]["name"] for item in rest.body["items"]] == ["c"]
 
 
 async def test_indexes_follow_changes(api: Any, make_config_map: Any) -> None:

@@ -106,6 +106,7 @@ class ApiError(Exception):
     reason: str
     message: str
     details: Json = field(default_factory=dict)
+    metadata: Json = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message
@@ -115,7 +116,7 @@ class ApiError(Exception):
         status: Json = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }
@@ -191,9 +192,15 @@ def conflict(plural: str, group: str, name: str, message: str) -> ApiError:
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def expired_error(message: str) -> ApiError:
-    """Return a 410: the requested resourceVersion or continue token is older than the kept history."""
-    return ApiError(code=410, reason="Expired", message=message)
+def expired_error(message: str, *, token: str = "") -> ApiError:
+    """Return a 410: the requested resourceVersion or continue token is older than the kept history.
+
+    Args:
+        message: for the client.
+        token: continues the list all the same.
+    """
+    metadata = {"continue": token} if token else {}
+    return ApiError(code=410, reason="Expired", message=message, metadata=metadata)
 
 
 def too_large(limit: int) -> ApiError:

@@ -16,7 +16,14 @@ from drawbar.mocks.apiserver.resources import ResourceType
 from drawbar.mocks.apiserver.storage import Store, key_of
 
 Json = dict[str, Any]
-EXPIRED = "The provided continue parameter is too old to display a consistent list result."
+EXPIRED = "The resourceVersion for the provided list is too old."
+INCONSISTENT = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+_LATEST = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +50,15 @@ def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[st
     """Return one page of a list, consistent with the first one.
 
     Raises:
-        ApiError: 400, 410 (continue token or version too old) or 504 (version from the future).
+        ApiError: 400, 410 (continue token or version too old; for a token with one to continue at the latest version,
+            as in etcd3/errors.go) or 504 (version from the future).
     """
     chosen = selector(resource, query)
     collection = store.collection(resource.where)
     limit = requests.whole_number(query.get("limit"), "limit") or 0
     token = query.get("continue")
-    version, after = _position(token) if token else (store.version, None)
+    version, after = _position(token) if token else (_LATEST, None)
+    version = store.version if version == _LATEST else version
     asked = requests.whole_number(query.get("resourceVersion"), "resourceVersion") or 0
     if asked > store.version:
         raise errors.version_too_large(asked, store.version)
@@ -61,9 +70,9 @@ def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[st
         else:
             matching = collection.select_at(version, namespace, chosen, after=after)
     except watch.CompactedError as error:
-        raise errors.expired_error(
-            EXPIRED if token else f"too old resource version: {version} ({error.oldest})"
-        ) from error
+        if after is None:
+            raise errors.expired_error(EXPIRED) from error
+        raise errors.expired_error(INCONSISTENT, token=_token(_LATEST, after)) from error
     metadata: Json = {"resourceVersion": str(version)}
     items = list(itertools.islice(matching, limit or None))
     if limit and next(matching, None) is not None:
