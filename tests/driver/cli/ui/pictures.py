@@ -1,4 +1,5 @@
-"""Takes the pictures of docs/ui.md and docs/status.md: ``python -m tests.driver.cli.ui.pictures docs``.
+"""Takes the pictures of docs/ui.md, docs/status.md, docs/doctor.md and docs/first-pod.md:
+``python -m tests.driver.cli.ui.pictures docs``.
 
 A mock cluster runs with the product's own daemons. Its pods get devices; one attach fails, one claim asks for more devices
 than there are, one device is in maintenance, and one attach is under way.
@@ -9,12 +10,15 @@ import contextlib
 import datetime
 import io
 import json
+import os
+import pty
 import re
 import sys
 import tempfile
+import termios
 from pathlib import Path
 
-from rich import console
+from rich import console, text
 
 from drawbar.driver.api import drivers, maintenances
 from drawbar.driver.cli.terminal import screen
@@ -24,7 +28,6 @@ from drawbar.mocks.testing import browser
 
 SECONDS = 180.0
 NODES = 4
-TITLE = "drawbar status --watch"
 SIZES = {
     "light": (1440, 1000),
     "dark": (1440, 1000),
@@ -174,10 +177,50 @@ async def _take(folder):
                     for title, tab in opened.items():
                         await tab.until("document.querySelector('.cell.moving')")
                         (folder / f"ui-{title}.png").write_bytes(await tab.picture())
-                    _draw_terminal(latest.page, folder / "status-watch.svg")
+                    _draw_screen(latest.page, folder / "status-watch.svg")
+            await _draw_verb(folder / "doctor.svg", "doctor", "--brief", kubeconfig=kubeconfig)
+    await _draw_verb(folder / "demo.svg", "demo")
 
 
-def _draw_terminal(page, file):
+def _draw_screen(page, file):
+    state = screen.State()
+    lines = screen.arrange(page, state)
+    now = datetime.datetime.now(datetime.UTC)
+    rendered = screen.render(state, page, lines, now=now, width=COLUMNS, height=LINES)
+    _draw_terminal(rendered, "drawbar status --watch", file)
+
+
+async def _draw_verb(file, *words, kubeconfig=None):
+    """Draw what a verb prints in a terminal."""
+    near, far = pty.openpty()
+    termios.tcsetwinsize(far, (LINES, COLUMNS))
+    env = os.environ | {"TERM": "xterm-256color", **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drawbar.driver.main", *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=far,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=env,
+    )
+    os.close(far)
+    printed = await asyncio.to_thread(_read_all, near)
+    await program.wait()
+    # What was there before is erased, and the cursor is hidden meanwhile.
+    last = re.sub(r"\x1b\[\?\d+[hl]", "", printed.rpartition("\x1b[2K")[2])
+    _draw_terminal(text.Text.from_ansi(last), f"drawbar {' '.join(words)}", file)
+
+
+def _read_all(terminal):
+    parts = []
+    # A terminal that its last program has left gives EIO.
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            parts.append(part)
+    os.close(terminal)
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+def _draw_terminal(shown, title, file):
     out = console.Console(
         width=COLUMNS,
         height=LINES,
@@ -186,12 +229,9 @@ def _draw_terminal(page, file):
         color_system="truecolor",
         file=io.StringIO(),
     )
-    state = screen.State()
-    lines = screen.arrange(page, state)
-    now = datetime.datetime.now(datetime.UTC)
-    out.print(screen.render(state, page, lines, now=now, width=COLUMNS, height=LINES))
+    out.print(shown)
     # A picture asks nobody for a font.
-    picture = re.sub(r"@font-face \{.*?\}", "", out.export_svg(title=TITLE), flags=re.DOTALL)
+    picture = re.sub(r"@font-face \{.*?\}", "", out.export_svg(title=title), flags=re.DOTALL)
     file.write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n")
 
 
