@@ -186,10 +186,9 @@ def device_message(device: contract.Device) -> pb.Device:
 def device(message: pb.Device) -> contract.Device:
     """Read a device; the same one is read once for its operation, its event and the answer."""
     content = message.SerializeToString()
-    return _read_device(content) if len(content) <= DEVICE_KEPT_BYTES else _read_device.__wrapped__(content)
+    return (_read_kept_device if len(content) <= DEVICE_KEPT_BYTES else _read_device)(content)
 
 
-@functools.lru_cache(DEVICES_KEPT)
 def _read_device(content: bytes) -> contract.Device:
     message = pb.Device.FromString(content)
     collected = attributes.collect((each.name, _attribute_value(each)) for each in message.attributes)
@@ -207,6 +206,9 @@ def _read_device(content: bytes) -> contract.Device:
         **_cut_fields(_copy_fields(message, *_DEVICE)),
         **_cut_fields(_optional(message, *_DEVICE_OPTIONAL)),
     )
+
+
+_read_kept_device = functools.lru_cache(DEVICES_KEPT)(_read_device)
 
 
 def _attribute_message(attribute: attributes.Attribute) -> pb.Attribute:

@@ -192,6 +192,9 @@ def conflict(plural: str, group: str, name: str, message: str) -> ApiError:
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+TOO_OLD = "The resourceVersion for the provided {} is too old."
+
+
 def expired_error(message: str, *, token: str = "") -> ApiError:
     """Return a 410: the requested resourceVersion or continue token is older than the kept history.
 

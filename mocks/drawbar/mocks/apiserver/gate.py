@@ -30,7 +30,7 @@ _REASONS = {
     504: "Timeout",
 }
 _TEXTS = {
-    410: "The resourceVersion for the provided {} is too old.",
+    410: errors.TOO_OLD,
     500: "Internal error occurred: etcdserver: request timed out",
 }
 _THROTTLED = "Too many requests, please try again later."

@@ -16,7 +16,6 @@ from drawbar.mocks.apiserver.resources import ResourceType
 from drawbar.mocks.apiserver.storage import Store, key_of
 
 Json = dict[str, Any]
-EXPIRED = "The resourceVersion for the provided list is too old."
 INCONSISTENT = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
@@ -71,7 +70,7 @@ def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[st
             matching = collection.select_at(version, namespace, chosen, after=after)
     except watch.CompactedError as error:
         if after is None:
-            raise errors.expired_error(EXPIRED) from error
+            raise errors.expired_error(errors.TOO_OLD.format("list")) from error
         raise errors.expired_error(INCONSISTENT, token=_token(_LATEST, after)) from error
     metadata: Json = {"resourceVersion": str(version)}
     items = list(itertools.islice(matching, limit or None))

@@ -153,7 +153,10 @@ async def arrange(api, latest):
     await until(
         latest,
         lambda page: (
-            "Pending" in states(page).values() and any(row.device.taints for row in page.rows.values())
+            "Pending" in states(page).values()
+            and any(row.device.taints for row in page.rows.values())
+            # The reasons are computed every few seconds.
+            and any("1 Pending" in claim.waits_for for claim in page.claims)
         ),
     )
 
