@@ -54,8 +54,8 @@ def test_a_listed_device_that_left_its_host_is_lost(after, lost):
     [
         (["/e/h", "/e/x"], ()),
         (["/e/h/", "/e/x"], ()),
-        (["/e/x"], ("the host's own h",)),
-        ([], ("the host's own h",)),
+        (["/e/x"], ("the member h",)),
+        ([], ("the member h",)),
     ],
 )
 def test_the_hosts_own_member_has_to_stay(left, missing):

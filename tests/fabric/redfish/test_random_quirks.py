@@ -86,6 +86,14 @@ def trials(draw):
 @hypothesis.example(
     ({"method": "connections"}, ("hanging-member",), [("attach", "gpu-1", "h1", None, "GET")])
 )
+# The member that the service drops belongs to a device that cannot be read.
+@hypothesis.example(
+    (
+        {"zones": "port", "product": "H3 Falcon"},
+        ("last-member", "bad-bytes"),
+        [("attach", "gpu-1", "h1", None, "GET")],
+    )
+)
 def test_the_adapter_works_or_fails_with_a_documented_condition(trial):
     virtualtime.in_virtual_time(_try)(*trial)
 

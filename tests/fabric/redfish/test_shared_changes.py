@@ -77,7 +77,7 @@ async def test_an_emptied_zone_is_restored_in_the_other_form():
         listed = (await adapter.devices()).devices
     assert list_attached_devices(listed) == ["1.d1", "1.d2", "1.d3"]
     assert operation.error.reason == "OTHERS_LOST"
-    assert "put back: 1.d2, 1.d3, the host's own h; set zoneBody: endpoints" in operation.error.message
+    assert "put back: 1.d2, 1.d3, the member h; set zoneBody: endpoints" in operation.error.message
     assert [set(body) for _, _, body in made.changes] == [{"Links"}, {"Endpoints"}]
 
 
@@ -88,7 +88,7 @@ async def test_the_zone_of_a_first_device_is_restored_too():
         operation = await adapter.attach(attach())
         listed = (await adapter.devices()).devices
     assert list_attached_devices(listed) == ["1.d1"]
-    assert "put back: the host's own h; set zoneBody: endpoints" in operation.error.message
+    assert "put back: the member h; set zoneBody: endpoints" in operation.error.message
 
 
 async def test_endpoints_possibly_removed_by_another_client_are_named():
@@ -146,7 +146,7 @@ async def test_a_change_of_another_client_after_the_loss_is_not_undone():
     made.hook = change
     async with adapting(made, profile="h3") as adapter:
         operation = await adapter.attach(attach())
-    assert "not put back: 1.d2, 1.d3, the host's own h, since" in operation.error.message
+    assert "not put back: 1.d2, 1.d3, the member h, since" in operation.error.message
     assert made.tree[ZONE]["Links"]["Endpoints"] == []
 
 
@@ -169,7 +169,7 @@ async def test_blocks_that_a_composition_replaces_are_put_back():
         listed = (await adapter.devices()).devices
     assert list_attached_devices(listed) == ["g1", "g2"]
     assert operation.error.reason == "OTHERS_LOST"
-    assert "put back: g1, the host's own C;" in operation.error.message
+    assert "put back: g1, the member C;" in operation.error.message
 
 
 async def test_a_detach_that_takes_others_with_it_is_no_success():

@@ -69,7 +69,7 @@ class Guard:
         )
 
     async def _find_lost(self, watched: Watched, call: calls.Call) -> tuple[str, ...]:
-        """Return the devices that are not at the host any more, and its own members that left the array.
+        """Return the devices that are not at the host any more, and the members without a device that left the array.
 
         Raises:
             FabricError: the service cannot be read.

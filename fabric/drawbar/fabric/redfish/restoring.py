@@ -22,7 +22,8 @@ class Change:
         name: of the array, below the resource's `Links`.
         before: the URIs in the array before the change.
         wanted: the URIs in the array of the request.
-        own: those of the host itself; a client that detaches devices leaves them there.
+        own: those without a device in the last reading: of the host itself, and of devices that cannot be read. A client that
+            detaches a device leaves the host there.
         etag: of the request; None without one.
         zone_body: the form of the request; None for a resource with one form.
     """

@@ -237,11 +237,12 @@ class Zones:
             return calls.Call(
                 method="POST", uri=offered, body=named, etag=document.etag, is_shared=True, action=named_by
             )
+        movable = {each.uri for each in self._read.targets.values()}
         change = restoring.Change(
             name="Endpoints",
             before=zone.endpoints,
             wanted=endpoints,
-            own=frozenset(self._read.host_ids.keys() & set(zone.endpoints)),
+            own=frozenset(zone.endpoints) - movable,
             etag=document.etag,
             zone_body=self._profile.zone_body
             if document.find_links_path("Endpoints")[1:]
