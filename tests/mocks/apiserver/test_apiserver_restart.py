@@ -1,11 +1,13 @@
 """Restarts that keep the data: within the process, and of a killed process with its state file."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import resource
 import signal
 import socket
+import ssl
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -66,6 +68,53 @@ async def test_a_restart_takes_as_long_as_it_is_told(api: Any) -> None:
                 refused = True
         assert not restarted.done()
     assert (await api.get("/version")).code == 200
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_no_client_waits_for_a_port_that_closed(start: Any, rounds: int) -> None:
+    listener = (await start()).server.listener
+    with socket.create_connection(("127.0.0.1", listener.port)) as client:
+        client.setblocking(False)
+        # The connection waits for its acceptance, is accepted, or is served.
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        await listener.close()
+        listener.drop()
+        async with asyncio.timeout(120):
+            with contextlib.suppress(ConnectionError):
+                client.send(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+
+
+async def test_a_connection_whose_tls_handshake_outlives_the_port_is_broken(start: Any) -> None:
+    api = await start(tls=True)
+    listener = api.server.listener
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    secured = api.server.client_context().wrap_bio(received, sent, server_hostname="127.0.0.1")
+
+    def is_secured() -> bool:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            secured.do_handshake()
+            return True
+        return False
+
+    async with asyncio.timeout(120):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        assert not is_secured()
+        writer.write(sent.read())
+        # The server has accepted the connection once it answers.
+        received.write(await reader.read(65536))
+        await listener.close()
+        listener.drop()
+        while not is_secured():
+            received.write(await reader.read(65536))
+        secured.write(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        writer.write(sent.read())
+        with contextlib.suppress(ConnectionResetError):
+            received.write(await reader.read())
+        writer.close()
+    with pytest.raises(ssl.SSLWantReadError):
+        secured.read(65536)
 
 
 async def test_a_restart_over_http_spares_only_the_connection_that_asks(api: Any) -> None:

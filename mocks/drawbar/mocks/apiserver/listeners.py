@@ -53,6 +53,7 @@ class Listener:
         self._runner = runner
         self._reserve = reserve
         self._context = context
+        self._accepting = reserve
         self._site: web.BaseSite | None = None
 
     @property
@@ -60,20 +61,30 @@ class Listener:
         """Return the port's number."""
         return int(self._reserve.getsockname()[1])
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether connections are accepted."""
+        return self._site is not None
+
     async def open(self) -> None:
         """Accept connections.
 
         Raises:
             OSError: another program listens there.
         """
-        self._site = web.SockSite(self._runner, _bind_socket(self.port), ssl_context=self._context)
+        self._accepting = _bind_socket(self.port)
+        self._site = web.SockSite(self._runner, self._accepting, ssl_context=self._context)
         await self._site.start()
 
     async def close(self) -> None:
         """Refuse connections from now on; keep the port's number."""
-        if self._site is not None:
-            await self._site.stop()
-            self._site = None
+        if self._site is None:
+            return
+        # asyncio fails for a connection that it has accepted and has not served yet, and leaves the client waiting.
+        asyncio.get_running_loop().remove_reader(self._accepting)
+        await asyncio.sleep(0)
+        await self._site.stop()
+        self._site = None
 
     def drop(self, spared: asyncio.BaseTransport | None = None) -> None:
         """Break all connections but one; cancel requests in progress."""
@@ -83,6 +94,7 @@ class Listener:
 
     async def stop(self) -> None:
         """End everything; otherwise a silent TLS client would hold its socket for 30 s."""
+        await self.close()
         transports = self._transports()
         await self._runner.cleanup()
         for transport in transports:
@@ -107,8 +119,17 @@ async def listening(
     Raises:
         OSError: the port is taken.
     """
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if listener.is_open:
+            return await handler(request)
+        # Its connection was in the TLS handshake when the port closed, so ``drop`` did not see it.
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=500)
+
     application = web.Application(client_max_size=requests.BODY_LIMIT, logger=_logger)
-    application.router.add_route("*", "/{path:.*}", handler, expect_handler=_handle_expectation)
+    application.router.add_route("*", "/{path:.*}", answer, expect_handler=_handle_expectation)
     runner = web.AppRunner(
         application,
         access_log=None,
