@@ -81,8 +81,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     def composites(self, fabric: str) -> offer.Arrangement | None:
         """Return the arrangement of a Fabric that has or had composites, or None. Other parts are known by their attachments."""
-        opened, published = self.sessions.get(fabric), self.pools.composites(fabric)
-        if opened is None or not opened.has_listing or not (table.groups(opened.spec) or published):
+        opened = self.sessions.get(fabric)
+        if (
+            opened is None
+            or not opened.has_listing
+            or not (self.pools.has_composites(fabric) or table.groups(opened.spec))
+        ):
             self.arranged.pop(fabric, None)
             return None
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
@@ -91,7 +95,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             devices=self.pools.find_offered(fabric),
             held=group.find_held_members(attached),
             in_use={*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)},
-            published=published,
+            published=self.pools.composites(fabric),
             missing=opened.missing,
             chooses=opened.inventory.parts.are_chosen,
             maintenance=self.maintenance.scope(fabric),

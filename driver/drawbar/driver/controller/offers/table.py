@@ -17,11 +17,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         arrange: returns the offers of a fabric's stock, without the names that earlier kinds offer or withhold.
-        groups: returns whether a Fabric asks for offers of several parts of this kind.
+        groups: returns whether a Fabric asks for offers of several parts of this kind; None for a kind with one part.
     """
 
     arrange: Callable[[Stock, Collection[str]], Arrangement]
-    groups: Callable[[fabrics.FabricSpec], bool] = lambda _spec: False
+    groups: Callable[[fabrics.FabricSpec], bool] | None = None
 
 
 KINDS = (
@@ -30,11 +30,12 @@ KINDS = (
     # This includes any device of a model: a manager that chooses the device shows a part for each.
     Kind(arrange=exact.offer),
 )
+_GROUPS = tuple(kind.groups for kind in KINDS if kind.groups is not None)
 
 
 def groups(spec: fabrics.FabricSpec) -> bool:
     """Return whether a Fabric asks for offers of several parts."""
-    return any(kind.groups(spec) for kind in KINDS)
+    return any(asks(spec) for asks in _GROUPS)
 
 
 def arrange(stock: Stock) -> Arrangement:
