@@ -387,6 +387,37 @@ async def test_a_definition_needs_a_schema(world):
     assert (await world.post("customresourcedefinitions", body)).code == 422
 
 
+def with_root_rule(world, rule: str) -> Json:
+    """Return a definition with a rule about whole objects."""
+    schema = {
+        "type": "object",
+        "properties": {"metadata": {"type": "object"}, "spec": SPEC, "status": STATUS},
+        "x-kubernetes-validations": [{"rule": rule, "message": "the name is too long"}],
+    }
+    return definition(world, schema={"openAPIV3Schema": schema})
+
+
+async def test_a_rule_at_the_root_sees_the_names_of_the_metadata(world):
+    rule = "self.metadata.name.size() <= 9 && (!has(self.metadata.generateName) || self.metadata.generateName == 'short-')"
+    custom = await establish_definition(world, with_root_rule(world, rule))
+    for metadata, code in (
+        ({"name": "short"}, 201),
+        ({"name": "much-longer"}, 422),
+        ({"generateName": "other-"}, 422),
+    ):
+        reply = await custom.post(body={**custom.body(), "metadata": metadata})
+        assert (reply.code, metadata) == (code, metadata)
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "namespace", "uid", "finalizers"])
+async def test_a_rule_at_the_root_sees_nothing_else_of_the_metadata(world, field):
+    reply = await world.post(
+        "customresourcedefinitions", with_root_rule(world, f"!has(self.metadata.{field})")
+    )
+    assert reply.code == 422
+    assert any("x-kubernetes-validations[0].rule" in field for field in reply.causes)
+
+
 async def test_a_rule_that_does_not_compile_is_refused(world):
     rules = [{"rule": "self.nothing == 1"}]
     schema = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-validations": rules}}}

@@ -93,17 +93,6 @@ async def test_items_of_a_list_name_their_kind_only_where_it_is_custom(
     assert (custom["kind"], custom["items"][0]["kind"]) == ("WidgetList", "Widget")
 
 
-async def test_a_rule_at_the_root_sees_the_objects_name(api: Any, definition: Any) -> None:
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    schema["properties"]["metadata"] = {"type": "object"}
-    schema["x-kubernetes-validations"] = [{"rule": "self.metadata.name.size() <= 3", "message": "too long"}]
-    made = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-    assert made.code == 201, made.body
-    long = {"metadata": {"name": "abcd"}, "spec": {"nodeName": "n"}}
-    refused = await api.post(WIDGETS, long)
-    assert (refused.code, "too long" in refused.body["message"]) == (422, True)
-
-
 @pytest.mark.parametrize(
     "rule",
     ["self ==", "self ++ 1", "self.nothing == 1", "other == 1", "self.mode", "self.nodeName.all(x, y == 1)"],
