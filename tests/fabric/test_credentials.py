@@ -6,6 +6,7 @@ import ssl
 import urllib.parse
 
 import pytest
+import trustme
 
 from drawbar.fabric import contract, errors, tls
 from drawbar.fabric.grpc import server
@@ -50,32 +51,45 @@ async def test_a_context_made_from_memory_speaks_to_its_manager_and_to_no_other(
     presented = tls.context(own, contract.Tls())
     assert presented.verify_mode is ssl.CERT_REQUIRED
 
-    def handshake(client):
-        """Shake hands in memory; raise what either side raises."""
-        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-        asking = client.wrap_bio(back, there, server_hostname="manager")
-        answering = listening.wrap_bio(there, back, server_side=True)
-        done = set()
-        while len(done) < 2:
-            for side in (asking, answering):
-                try:
-                    side.do_handshake()
-                    done.add(side)
-                except ssl.SSLWantReadError:
-                    continue
-
     with_files = ssl.create_default_context(cadata=certificate)
     assert with_files.cert_store_stats() == presented.cert_store_stats(), "only its own authority is trusted"
     _load(listening, certificate, key)
-    handshake(presented)
+    handshake(presented, listening)
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(tls.context(contract.Credentials(authority=other), contract.Tls()))
+        handshake(tls.context(contract.Credentials(authority=other), contract.Tls()), listening)
     handshake(
         tls.context(
             contract.Credentials(authority=other, certificate=certificate, key=key),
             contract.Tls(verify=False),
-        )
+        ),
+        listening,
     )
+
+
+def test_an_intermediate_authority_is_enough_to_trust_a_manager():
+    authority = trustme.CA().create_child_ca()
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("manager").configure_cert(listening)
+    trusting = tls.context(
+        contract.Credentials(authority=authority.cert_pem.bytes().decode()), contract.Tls()
+    )
+    handshake(trusting, listening)
+    assert not trusting.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+def handshake(client, listening):
+    """Shake hands in memory; raise what either side raises."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(back, there, server_hostname="manager")
+    answering = listening.wrap_bio(there, back, server_side=True)
+    done = set()
+    while len(done) < 2:
+        for side in (asking, answering):
+            try:
+                side.do_handshake()
+                done.add(side)
+            except ssl.SSLWantReadError:
+                continue
 
 
 def _load(context, certificate, key):

@@ -7,7 +7,7 @@ name, is closed at once and never touches a disk.
 import os
 import ssl
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, trust
 
 
 def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLContext:
@@ -18,6 +18,7 @@ def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLCont
     """
     wrong: list[str] = []
     made = _build_trust(credentials.authority, wrong)
+    trust.verify_as_go(made)
     if not tls.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE

@@ -4,6 +4,7 @@ import contextlib
 import ssl
 
 import pytest
+import trustme
 from aiohttp import web
 from tests.scenes import apiservers
 from tests.scenes.apiservers import Thing
@@ -139,6 +140,20 @@ async def test_a_pod_reaches_the_api_server_with_its_service_account(tmp_path):
         )
         async with client.connecting(connection) as api:
             assert (await api.read(kinds.NAMESPACE, "default", into=Thing)).metadata.name == "default"
+
+
+async def test_a_pod_trusts_a_cluster_whose_authority_is_an_intermediate_one(tmp_path):
+    cluster = trustme.CA().create_child_ca()
+    (tmp_path / "ca.crt").write_bytes(cluster.cert_pem.bytes())
+    (tmp_path / "token").write_text("t")
+    cluster.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "pair")
+    async with tls_server(tmp_path / "pair") as url:
+        host, _, port = url.removeprefix("https://").partition(":")
+        connection = config.load(
+            environ={"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}, account=tmp_path
+        )
+        assert (await ask(connection)).name == "anonymous"
+    assert not connection.tls.verify_flags & ssl.VERIFY_X509_STRICT
 
 
 def test_an_address_of_ipv6_stands_in_brackets(tmp_path, pair):

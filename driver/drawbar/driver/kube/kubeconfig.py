@@ -36,6 +36,7 @@ from oauthlib import oauth2
 from drawbar.driver import output
 from drawbar.driver.api import meta
 from drawbar.driver.kube import credential_plugins, errors, kubeconfig_files, sessions
+from drawbar.fabric import trust
 
 RENEWAL_SHARE = 0.8
 """The share of a credential's lifetime after which the next one is fetched."""
@@ -275,10 +276,7 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
 
 
 class _Tls(ssl.SSLContext):
-    """TLS settings. They may name the server otherwise than its address does.
-
-    As Go's, they take an authority that is not a root for one, and do without the strictness of Python 3.13.
-    """
+    """TLS settings. They may name the server otherwise than its address does."""
 
     _server_name: str | None = None
     _has_authority = False
@@ -287,7 +285,7 @@ class _Tls(ssl.SSLContext):
         """Take the authority, once, and the client certificate."""
         if not self._has_authority:
             self._server_name = settings.tls_server_name
-            self.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            trust.verify_as_go(self)
             if not settings.verify_ssl:
                 self.check_hostname = False
                 self.verify_mode = ssl.CERT_NONE
