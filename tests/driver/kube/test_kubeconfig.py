@@ -309,7 +309,9 @@ async def test_the_server_is_reached_through_its_proxy(tmp_path, authority, sche
         ({"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
         ({"HTTPS_PROXY": "p:1"}, "http://p:1"),
         ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a.com, *.0.0.1"}, None),
         ({"HTTP_PROXY": "http://p:1"}, None),
+        ({"ALL_PROXY": "socks5://p:1"}, None),
     ],
 )
 def test_the_proxy_of_the_environment_is_used_as_kubectl_uses_it(tmp_path, monkeypatch, variables, proxy):

@@ -1,10 +1,10 @@
 """The login by a kubeconfig.
 
-The `kubernetes` package picks the context, reads certificates and passwords, refreshes OIDC tokens and finds the proxy of the
-environment. This module adds what version 37 does not have:
+The `kubernetes` package picks the context, reads certificates and passwords, and refreshes OIDC tokens. This module adds
+what version 37 does not have:
 
 - kubectl's rules: a user's paths are relative to the user's file, `tokenFile` is read again and may stand beside `token`,
-  a server may have no scheme, a context's user must exist; impersonation.
+  a server may have no scheme, a context's user must exist; impersonation; the proxy of the environment.
 - Bounds of time, and errors of one sentence: the package waits for ever, quotes users with their tokens, logs a failed
   login and goes on without. Credential plugins are in `credential_plugins`, files in `kubeconfig_files`.
 - The verification of an identity provider whose authority is not named.
@@ -17,11 +17,13 @@ Source: "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/cli
 import concurrent.futures
 import datetime
 import os
+import re
 import ssl
 import tempfile
 import threading
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -349,11 +351,16 @@ def _impersonation(user: kubeconfig_files.User) -> tuple[tuple[str, str], ...]:
 
 def _proxy(named: str, settings: client.Configuration) -> str | None:
     """Return the proxy of the cluster, else that of the environment, as Go understands both."""
-    url: str = named or settings.proxy or ""
+    url = named
     if not named:
-        host = urllib.parse.urlsplit(settings.host).hostname or ""
+        server = urllib.parse.urlsplit(settings.host)
+        # Not settings.proxy: Go and kubectl do not know ALL_PROXY.
+        url = urllib.request.getproxies_environment().get(server.scheme, "")
+        host = server.hostname or ""
         is_local = host in ("localhost", "::1") or host.startswith("127.")
-        if not url or is_local or rest.should_bypass_proxies(settings.host, settings.no_proxy or ""):
+        # To Go, *.example.com is .example.com.
+        bypassed = re.sub(r"(^|[\s,])\*\.", r"\1.", settings.no_proxy or "")
+        if not url or is_local or rest.should_bypass_proxies(settings.host, bypassed):
             return None
         url = url if "://" in url else f"http://{url}"
     if not _is_url(url, PROXY_SCHEMES):
