@@ -129,6 +129,33 @@ async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world)
     assert names() == [["data0"], ["data1"]]
 
 
+@pytest.mark.parametrize("link_layer", [None, "Ethernet"])
+async def test_a_card_whose_interface_is_in_a_former_pod_is_waited_for(world, link_layer):
+    """And one in this pod is not missed when the kubelet asks again."""
+    name, names = await prepare_network_claim(world)
+    function = next(world.tree.root.glob("devices/**/0000:01:00.0"))
+    away = function.parent.parent / "away"
+    (function / "net").rename(away)
+    if link_layer is not None:
+        node, port = (
+            function / "infiniband_verbs" / "uverbs0",
+            function / "infiniband" / "mlx5_0" / "ports" / "1",
+        )
+        for folder in (node, port):
+            folder.mkdir(parents=True)
+        (node / "uevent").write_text("MAJOR=231\nMINOR=192\nDEVNAME=infiniband/uverbs0\n")
+        (port / "link_layer").write_text(link_layer + "\n")
+    await world.arrivals.read()
+    await world.preparer.prepare(name)
+    await world.preparer.unprepare(name)
+    with pytest.raises(errors.DeviceLate, match=r"no network interface of 0000:01:00\.0 on this host"):
+        await world.preparer.prepare(name)
+    away.rename(function / "net")
+    await world.arrivals.read()
+    await world.preparer.prepare(name)
+    assert names() == [["data0"], ["data1"]]
+
+
 async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(world):
     name, names = await prepare_network_claim(world)
     world.lose_record()

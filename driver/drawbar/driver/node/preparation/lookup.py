@@ -247,7 +247,12 @@ class Finder:
         card = self._check(attachment, self._card(attachment), use, allocated.name)
         identity = attachment.identity
         device = self._find_ready(
-            allocated, uid, card, serial=identity.serial, device_class=identity.device_class
+            allocated,
+            uid,
+            card,
+            serial=identity.serial,
+            device_class=identity.device_class,
+            prepared=prepared,
         )
         adapter_attributes = {
             name: value
@@ -322,7 +327,12 @@ class Finder:
         self._check_local(allocated, uid, card, prepared=prepared)
         device_class = local.device_class(allocated.pool, allocated.device)
         device = self._find_ready(
-            allocated, uid, card, serial=residents.serial(card) or "", device_class=device_class
+            allocated,
+            uid,
+            card,
+            serial=residents.serial(card) or "",
+            device_class=device_class,
+            prepared=prepared,
         )
         has_interfaces = bool(device.interfaces)
         return msgspec.structs.replace(device, occupied=self._occupied) if has_interfaces else device
@@ -359,9 +369,13 @@ class Finder:
         *,
         serial: str,
         device_class: str,
+        prepared: bool,
     ) -> claimdevices.PresentDevice:
+        operations = classes.by_name(device_class)
         # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
-        missing = classes.by_name(device_class).missing_requirements(card)
+        missing = operations.missing_requirements(card)
+        if missing is None and not prepared and not allocated.admin:
+            missing = operations.missing_before_use(card, self._host)
         if missing is not None:
             raise errors.DeviceLate(
                 f"{allocated.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
