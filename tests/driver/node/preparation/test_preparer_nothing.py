@@ -53,7 +53,10 @@ async def test_a_copy_is_one_claims_alone(world):
         await world.preparer.prepare(other)
     except errors.PrepareError as error:
         refused = str(error)
-    assert refused == "device n/none-3 is still in use by claim default/c1 on this node; trying again"
+    assert refused == (
+        "device n/none-3 is still in use by claim default/c1 on this node; trying again; if no pod has that claim, the kubelet "
+        "has lost it: restart the node"
+    )
 
 
 async def test_after_a_restart_and_a_reboot_the_container_gets_the_same(world):

@@ -285,6 +285,22 @@ async def never_finished(world):
     return name
 
 
+async def test_a_claim_that_the_kubelet_has_lost_keeps_its_device_until_the_node_is_restarted(world):
+    lost = await world.prepare_claim()
+    await world.remove()
+    await world.restart_preparer()
+    await world.settle()
+    other = await world.claim("c2", [world.result("d1")])
+    world.attached = [world.make_full_attachment("d1", other.uid)]
+    with pytest.raises(errors.PrepareError, match="the kubelet has lost it: restart the node"):
+        await world.preparer.prepare(other)
+    assert world.list_recorded_uids() == [lost.uid]
+    await world.reboot()
+    await world.settle()
+    await world.prepare_again(other)
+    assert world.list_recorded_uids() == [other.uid]
+
+
 @pytest.mark.parametrize("end", ["gone", "deallocated", "replaced"])
 async def test_an_unfinished_claim_is_released_once_it_is_over(world, end):
     name = await never_finished(world)

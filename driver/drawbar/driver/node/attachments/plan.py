@@ -141,7 +141,10 @@ def _wait_for_holder(observed: actions.Observed, now: datetime.datetime) -> tupl
     reported_at = (observed.leaving_at or now) + _seconds(PREPARED_AFTER_SECONDS)
     if now < reported_at:
         return (actions.LookAgain(at=reported_at),)
-    message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
+    message = (
+        f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it; if no pod "
+        "does, the kubelet has lost the claim: restart the node"
+    )
     return _report_blocked(observed, reasons.PREPARED, message)
 
 

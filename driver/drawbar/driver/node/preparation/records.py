@@ -154,7 +154,10 @@ def refuse_overlap(claims: Claims, pool: str, device: str, uid: str) -> None:
             f"it; trying again once the API server has answered for that claim"
         )
     else:
-        message = f"{name} is still in use by claim {other.namespace}/{other.name} on this node; trying again"
+        message = (
+            f"{name} is still in use by claim {other.namespace}/{other.name} on this node; trying again; if no pod has that "
+            "claim, the kubelet has lost it: restart the node"
+        )
     raise errors.PrepareError(message, reason=reasons.DEVICE_IN_USE)
 
 
