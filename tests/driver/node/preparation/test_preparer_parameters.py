@@ -129,6 +129,24 @@ async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world)
     assert names() == [["data0"], ["data1"]]
 
 
+@pytest.mark.parametrize("holds", [False, True])
+async def test_admin_access_takes_no_interface_from_those_who_use_the_card(world, holds):
+    identities = {device: identity async for device, identity in put_network_cards(world)}
+    await world.allow_admin_access()
+    results = [world.result("d1"), world.result("d1", request="other", adminAccess=True)]
+    name = await create_claim(world, results=results if holds else results[1:])
+    attachment = world.attachment("d1", name.uid if holds else "")
+    world.attached = [
+        msgspec.structs.replace(
+            attachment, spec=msgspec.structs.replace(attachment.spec, identity=identities["d1"])
+        )
+    ]
+    await world.preparer.prepare(name)
+    assert ("netDevices" in read_container_edits(world, name.uid)) == holds
+    await world.restart_preparer()
+    assert ("netDevices" in read_container_edits(world, name.uid)) == holds
+
+
 @pytest.mark.parametrize("link_layer", [None, "Ethernet"])
 async def test_a_card_whose_interface_is_in_a_former_pod_is_waited_for(world, link_layer):
     """And one in this pod is not missed when the kubelet asks again."""

@@ -160,8 +160,9 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
                 f"device {self.record.pool}/{self.record.device} is not ready on this node: {missing}",
                 reason=reasons.DEVICE_NOT_READY,
             )
-        self._refuse_occupied()
-        return edits.device(
+        if not self.record.admin:
+            self._refuse_occupied()
+        content = edits.device(
             name=self.record.device,
             serial=self.record.serial,
             device_class=self.device_class,
@@ -173,6 +174,11 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
             mounts=_mounts(self.record),
             companions=self.companions,
         )
+        if self.record.admin:
+            # The interfaces stay for the claim that holds the card, and for its next ones.
+            bare = msgspec.structs.replace(content.edits, net_devices=())
+            content = msgspec.structs.replace(content, edits=bare)
+        return content
 
     def _refuse_occupied(self) -> None:
         names = classes.by_name(self.device_class).interfaces(self.container_view)
@@ -190,7 +196,7 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
 
     def network(self, content: spec.Device) -> records.Network | None:
         """Return the first interface that the container runtime moves, or None."""
-        if not content.edits.net_devices or self.record.admin:
+        if not content.edits.net_devices:
             return None
         first = content.edits.net_devices[0]
         address = inventory_files.text(f"{self.host.sysfs}/class/net/{first.host_name}/address")

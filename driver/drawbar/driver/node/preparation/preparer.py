@@ -381,6 +381,7 @@ def _content(
         for device, content in zip(claim_devices, contents, strict=True)
         for network in (device.network(content),)
     )
-    # Two shares of one device are one device to the container.
-    devices = {content.name: content for content in contents}
+    # Two shares of one device are one device to the container. Admin access gives the least, so it comes first.
+    pairs = sorted(zip(recorded, contents, strict=True), key=lambda pair: not pair[0].admin)
+    devices = {content.name: content for _, content in pairs}
     return recorded, spec.Spec(kind=edits.kind(driver), devices=tuple(devices.values()))

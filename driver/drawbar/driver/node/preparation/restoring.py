@@ -127,7 +127,8 @@ def _explain(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records
 def _write_again(claim: records.PreparedClaim, finder: lookup.Finder, specs: dict[str, spec.Spec]) -> None:
     """Add the claim's CDI file to `specs`, if all its devices are present and ready."""
     devices: dict[str, spec.Device] = {}
-    for held in claim.devices:
+    # In the order of `preparer`.
+    for held in sorted(claim.devices, key=lambda device: not device.admin):
         try:
             content = finder.find_prepared(held, claim.uid)
         except errors.PrepareError as error:
