@@ -219,3 +219,30 @@ def test_files_of_another_kind_and_broken_ones_have_no_device_and_the_later_dire
         '{"kind": "nvidia.com/gpu", "devices": [{"name": "x", "containerEdits": {"deviceNodes": 7}}, {"name": 1}]}'
     )
     assert in_files(spec_dirs, own=["/dev/nvidia0"]) == "nvidia.com/gpu=new"
+
+
+def test_a_device_in_two_files_of_one_directory_is_refused_since_no_runtime_uses_it(spec_dirs):
+    for name in ("nvidia", "operator"):
+        vendor_file(spec_dirs[1] / f"{name}.json", ("GPU-AB", ["/dev/nvidia0"]))
+    vendor_file(spec_dirs[0] / "nvidia.json", ("GPU-AB", ["/dev/nvidia0"]))
+    for wanted in ({"names": ["gpu-ab"]}, {"own": ["/dev/nvidia0"]}):
+        with pytest.raises(
+            errors.AmbiguousDevice, match=r"nvidia\.json and .*operator\.json, so no container"
+        ):
+            in_files(spec_dirs, **wanted)
+
+
+def test_a_device_with_the_name_of_one_in_the_later_directory_is_not_found(spec_dirs):
+    """A runtime would give the container the other device's files."""
+    vendor_file(spec_dirs[0] / "old.json", ("0", ["/dev/nvidia0"]))
+    vendor_file(spec_dirs[1] / "new.json", ("0", ["/dev/nvidia1"]))
+    assert in_files(spec_dirs, own=["/dev/nvidia0"]) is None
+
+
+@pytest.mark.parametrize(("path", "found"), [("/dev/nvidia0", "nvidia.com/gpu=0"), ("/dev/nvidia1", None)])
+def test_the_files_of_a_driver_in_a_container_are_those_of_the_host(spec_dirs, path, found):
+    node = {"path": path, "hostPath": "/run/nvidia/driver/dev/nvidia0"}
+    device = {"name": "0", "containerEdits": {"deviceNodes": [node]}}
+    spec_dirs[1].mkdir(parents=True, exist_ok=True)
+    (spec_dirs[1] / "nvidia.json").write_text(json.dumps({"kind": "nvidia.com/gpu", "devices": [device]}))
+    assert in_files(spec_dirs, own=[path]) == found

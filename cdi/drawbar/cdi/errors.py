@@ -1,6 +1,7 @@
 """The errors of CDI.
 
 CdiError
+├── AmbiguousDevice a device is in two files of one directory
 ├── InvalidSpec     the content breaks a rule of the specification, or the file holds no specification
 ├── Unreadable      a file or the directory exists and cannot be read
 └── UnwritableDir   the CDI directory cannot be written
@@ -9,6 +10,10 @@ CdiError
 
 class CdiError(Exception):
     """The base of all errors of this component."""
+
+
+class AmbiguousDevice(CdiError):
+    """A device that two files of one directory name; the runtimes use none of them."""
 
 
 class InvalidSpec(CdiError):

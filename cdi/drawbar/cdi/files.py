@@ -115,27 +115,57 @@ def find(
         own: paths of the device's own files. If no name matches, a device matches that has some of these files and
             none but these and `common`. The device `all` never matches by files.
         common: paths of device files shared with other devices.
+
+    Raises:
+        errors.AmbiguousDevice: the device is in two files of one directory, so no container can get it.
     """
     by_files = None
+    hidden: set[str] = set()
     for directory in reversed(directories):
-        for file in _files(directory):
-            for file_kind, name, device in _devices(file):
-                if file_kind != kind:
-                    continue
-                if name.lower() in names:
-                    return f"{kind}={name}"
-                paths = _paths(device)
-                if by_files is None and name != "all" and paths & own and paths <= own | common:
-                    by_files = f"{kind}={name}"
-    return by_files
+        listed = [
+            (file, name, device)
+            for file in _files(directory)
+            for file_kind, name, device in _devices(file)
+            if file_kind == kind and name not in hidden
+        ]
+        for _, name, device in listed:
+            if name.lower() in names:
+                return _qualify(kind, name, listed)
+            paths = _paths(device)
+            if by_files is None and name != "all" and paths & own and paths <= own | common:
+                by_files = name, listed
+        # A runtime takes them from this directory, whatever a directory of lower priority has under their names.
+        hidden.update(name for _, name, _ in listed)
+    return None if by_files is None else _qualify(kind, *by_files)
+
+
+_Listed = Sequence[tuple[Path, str, dict[str, object]]]
+
+
+def _qualify(kind: str, name: str, listed: _Listed) -> str:
+    """Return the qualified name of a device among those of one directory."""
+    named_in = sorted({str(file) for file, other, _ in listed if other == name})
+    if len(named_in) > 1:
+        raise errors.AmbiguousDevice(
+            f"CDI device {kind}={name} is in {' and '.join(named_in)}, so no container gets it; remove all but one"
+        )
+    return f"{kind}={name}"
 
 
 def _paths(device: dict[str, object]) -> frozenset[str]:
     edits = device.get("containerEdits")
     nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
     nodes = nodes if isinstance(nodes, list) else []
-    paths = [node.get("hostPath") or node.get("path") for node in nodes if isinstance(node, dict)]
-    return frozenset(path for path in paths if isinstance(path, str))
+    paths = [_path_on_host(node) for node in nodes if isinstance(node, dict)]
+    return frozenset(path for path in paths if path is not None)
+
+
+def _path_on_host(node: dict[str, object]) -> str | None:
+    """Return the path of a device file on the host. A driver in a container has the same file below its own root."""
+    host, path = node.get("hostPath") or node.get("path"), node.get("path")
+    if isinstance(host, str) and isinstance(path, str) and host.endswith(path):
+        return path
+    return host if isinstance(host, str) else None
 
 
 def _names(file: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
+from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files, spec
 from drawbar.driver.api import parameters
 from drawbar.driver.catalogue import reasons
@@ -120,7 +121,7 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
             directories: the directories of CDI files, from the lowest priority to the highest.
 
         Raises:
-            errors.DeviceLate: no file lists the device.
+            errors.DeviceLate: no file lists the device, or two of one directory do.
         """
         kind = self.vendor_kind
         if kind is None:
@@ -131,7 +132,12 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
         # Files without a device number are shared by all devices of a driver; the runtime looks them up.
         own = frozenset(node.path for node in nodes if node.major is not None)
         common = frozenset(node.path for node in nodes) - own
-        vendor_id = files.find(directories, kind, names=names, own=own, common=common)
+        try:
+            vendor_id = files.find(directories, kind, names=names, own=own, common=common)
+        except cdi_errors.AmbiguousDevice as error:
+            raise errors.DeviceLate(
+                f"device {self.record.pool}/{self.record.device}: {error}", reason=reasons.VENDOR_FILE_MISSING
+            ) from error
         if vendor_id is None:
             looked = ", ".join(map(str, directories))
             raise errors.DeviceLate(
