@@ -174,6 +174,25 @@ async def test_a_card_whose_interface_is_in_a_former_pod_is_waited_for(world, li
     assert names() == [["data0"], ["data1"]]
 
 
+async def test_an_interface_that_has_just_come_is_taken_by_the_name_that_the_host_gives_it(world):
+    name, _ = await prepare_network_claim(world)
+    await world.preparer.unprepare(name)
+    function = next(world.tree.root.glob("devices/**/0000:01:00.0"))
+    (function / "net").rename(away := function.parent.parent / "away")
+    await world.arrivals.read()
+    await world.restart_preparer(waits=world.LONG)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(world.preparer.prepare(name))
+        await asyncio.sleep(0.1)
+        away.rename(function / "net")
+        await world.arrivals.read()
+        world.preparer.wake()
+        await asyncio.sleep(0.1)
+        next((function / "net").iterdir()).rename(function / "net" / "ens1f0")
+        await world.arrivals.read()
+    assert read_container_edits(world, name.uid)["netDevices"][0]["hostInterfaceName"] == "ens1f0"
+
+
 async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(world):
     name, names = await prepare_network_claim(world)
     world.lose_record()

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 
 CLAIMS_LIMIT = 1000
+# The time in which the host's udev daemon renames an interface that has just come; a container is started by the last name.
+RENAME_SECONDS = 1.0
 # The pause between two looks for the CDI file of a device's vendor.
 LOOK_SECONDS = 0.5
 
@@ -247,16 +249,22 @@ class Preparer:
         """Wait for late devices; return the claim's devices once all are present and ready."""
         wanted = await self._lookup.find_devices(claim) if about is None else self._finder.find_devices(about)
         late: errors.DeviceLate | None = None
+        settled = True
         try:
             async with asyncio.timeout_at(self._patience_ends(claim)):
                 while True:
                     # Taken before the lookup, so that no change in between is missed.
                     news = self._news
                     try:
-                        return self._find_all(wanted, claim.uid)
+                        found = self._find_all(wanted, claim.uid)
                     except errors.DeviceLate as error:
-                        late = error
-                    await news.wait()
+                        late, settled = error, False
+                        await news.wait()
+                        continue
+                    if settled or not any(device.interfaces for device in found):
+                        return found
+                    settled = True
+                    await asyncio.sleep(RENAME_SECONDS)
         except TimeoutError:
             assert late is not None
             raise late from None
