@@ -42,6 +42,12 @@ def test_the_program_gets_its_arguments_variables_and_requested_information(tmp_
     assert "https://s" not in shown.read_text()
 
 
+def test_null_is_an_absent_field_as_in_kubectl(tmp_path):
+    status = '{"token":"t","clientCertificateData":null,"clientKeyData":null,"expirationTimestamp":null}'
+    answer = f'{{"apiVersion":"{VERSION}","kind":"ExecCredential","spec":null,"status":{status}}}'
+    assert run(program(tmp_path, f"echo '{answer}'")).token == "t"
+
+
 def test_a_command_with_a_slash_lies_beside_the_kubeconfig_and_one_without_in_the_path(tmp_path, monkeypatch):
     program(tmp_path, f"echo '{TOKEN}'")
     assert run("./login", folder=tmp_path).token == "t"

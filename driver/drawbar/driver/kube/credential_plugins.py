@@ -58,11 +58,11 @@ class Plugin(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Credential(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The program's answer: a token, a certificate with its key, or both."""
+    """The program's answer: a token, a certificate with its key, or both. Go reads null as an absent field."""
 
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
     expiration_timestamp: str | None = None
 
 

@@ -228,7 +228,7 @@ class _Login(kube_config.KubeConfigLoader):  # type: ignore[misc] # the package 
         )
         if credential.token:
             self.token = f"Bearer {credential.token}"
-        if credential.client_key_data:
+        if credential.client_certificate_data and credential.client_key_data:
             self.cert_file = self._write(credential.client_certificate_data)
             self.key_file = self._write(credential.client_key_data)
         if expiry := meta.moment(credential.expiration_timestamp):
