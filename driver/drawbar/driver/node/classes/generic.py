@@ -105,14 +105,6 @@ class Generic(msgspec.Struct, frozen=True, kw_only=True):
             return f"its driver {function.driver} offers no device file; look at the kernel's log"
         return None
 
-    def missing_before_use(self, card: model.Card, host: Host) -> str | None:
-        """Return the reason why no container can begin to use a ready card, as a clause, or None. Reads files.
-
-        It does not hold for a card in use. Here: no reason.
-        """
-        del card, host
-        return None
-
     async def initialise(
         self,
         kernel: kernel.Kernel,

@@ -19,6 +19,7 @@ from drawbar.driver.api import attachments, bindings, claims, configurations, me
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
+from drawbar.driver.node.classes import interfaces
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, nulls, pool, residents
 from drawbar.driver.node.plugin import servicers
@@ -371,11 +372,10 @@ class Finder:
         device_class: str,
         prepared: bool,
     ) -> claimdevices.PresentDevice:
-        operations = classes.by_name(device_class)
         # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
-        missing = operations.missing_requirements(card)
+        missing = classes.by_name(device_class).missing_requirements(card)
         if missing is None and not prepared and not allocated.admin:
-            missing = operations.missing_before_use(card, self._host)
+            missing = interfaces.find_absence(card, self._host)
         if missing is not None:
             raise errors.DeviceLate(
                 f"{allocated.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
