@@ -192,6 +192,8 @@ def make_handlers(
         max_field_size=LINE_LIMIT_BYTES,
         max_headers=HEADERS_LIMIT,
         lingering_time=0.0,
+        # A stream ends with its connection, and not at its next write.
+        handler_cancellation=True,
     )
 
 

@@ -6,6 +6,7 @@ import json
 
 import aiohttp
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver import errors
 from drawbar.driver.cli.status import tree
@@ -183,14 +184,22 @@ async def test_a_browser_that_reads_late_gets_few_updates_and_the_last_state():
 
 async def test_more_streams_than_may_be_are_refused_until_one_ends():
     async with asking() as (_, url, session), contextlib.AsyncExitStack() as streams:
-        for _ in range(server.STREAMS_LIMIT):
-            await read_update(await streams.enter_async_context(session.get(url + "updates")))
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as other,
-            other.get(url + "updates") as answer,
-        ):
+        opened = [
+            await streams.enter_async_context(session.get(url + "updates"))
+            for _ in range(server.STREAMS_LIMIT)
+        ]
+        other = await streams.enter_async_context(aiohttp.ClientSession())
+        async with other.get(url + "updates") as answer:
             assert answer.status == 503
             assert "close one" in await answer.text()
+        opened[0].close()
+
+        async def is_answered():
+            async with other.get(url + "updates") as answer:
+                return answer.status == 200
+
+        # Before the next heartbeat.
+        await waiting.eventually(is_answered, seconds=server.HEARTBEAT_SECONDS / 2)
 
 
 def test_a_port_in_use_is_one_sentence():

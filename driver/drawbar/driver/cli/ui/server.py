@@ -114,7 +114,6 @@ class Pages:
         self.streams += 1
         try:
             await response.prepare(request)
-            # A closed connection ends the stream.
             with contextlib.suppress(ConnectionError):
                 await self._send(response)
         except TimeoutError:
@@ -233,7 +232,11 @@ async def serving(
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", _LocalPages(Pages(latest, explain), token).answer)
     runner = web.AppRunner(
-        app, access_log=None, max_line_size=LINE_LIMIT_BYTES, shutdown_timeout=SHUTDOWN_SECONDS
+        app,
+        access_log=None,
+        max_line_size=LINE_LIMIT_BYTES,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        handler_cancellation=True,
     )
     try:
         await runner.setup()
