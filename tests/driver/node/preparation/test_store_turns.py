@@ -64,7 +64,7 @@ async def _while_one_writes(opened, writes, *calls):
 
     async with asyncio.TaskGroup() as group:
         group.create_task(opened.start(claim("one", "d1"), content("one")))
-        await asyncio.to_thread(writes.begun.wait, 20)
+        assert await asyncio.to_thread(writes.begun.wait, 20)
         waiting = [group.create_task(outcome(call)) for call in calls]
         await asyncio.sleep(0)
         writes.go_on.set()
@@ -114,7 +114,7 @@ async def test_a_released_device_is_free_for_the_next_change(opened, writes, tmp
 async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(opened, writes):
     async with asyncio.TaskGroup() as group:
         caller = group.create_task(opened.start(claim("one", "d1"), content("one")))
-        await asyncio.to_thread(writes.begun.wait, 20)
+        assert await asyncio.to_thread(writes.begun.wait, 20)
         caller.cancel()
         await asyncio.sleep(0)
         assert not caller.done()
@@ -126,7 +126,7 @@ async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(ope
 async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, writes):
     async with asyncio.TaskGroup() as group:
         group.create_task(opened.start(claim("one", "d1"), content("one")))
-        await asyncio.to_thread(writes.begun.wait, 20)
+        assert await asyncio.to_thread(writes.begun.wait, 20)
         waiting = group.create_task(opened.drop("first"))
         await asyncio.sleep(0)
         waiting.cancel()
@@ -135,7 +135,7 @@ async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, write
     assert opened.claims.keys() == {"first", "one"}
 
 
-async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, monkeypatch):
+async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, monkeypatch, tmp_path):
     is_read, go_on, scan = threading.Event(), threading.Event(), store.Store._scan
 
     def scan_slowly(files, *view):
@@ -146,9 +146,11 @@ async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, mon
         return scanned
 
     monkeypatch.setattr(store.Store, "_scan", scan_slowly)
+    # The directory has changed, so the next reading scans it.
+    (tmp_path / "plugin" / "claims" / ".other").touch()
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(asyncio.to_thread(lambda: opened.claims))
-        await asyncio.to_thread(is_read.wait, 20)
+        assert await asyncio.to_thread(is_read.wait, 20)
         change = group.create_task(opened.start(claim("next", "d1"), content("next")))
         await asyncio.sleep(0)
         go_on.set()
