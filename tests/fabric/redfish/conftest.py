@@ -1,3 +1,4 @@
+import asyncio
 import itertools
 from contextlib import AsyncExitStack
 
@@ -10,6 +11,7 @@ from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks import redfish
 from drawbar.mocks.redfish import paths
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
+from drawbar.mocks.testing import virtualtime
 
 CONFIGURATION = redfish.Configuration(
     hosts=(Host(id="h1"), Host(id="h2")),
@@ -54,6 +56,13 @@ def connection_body(service, name, host_id):
         "MemoryChunkInfo": [{"MemoryChunk": chunk}],
         "Links": {"TargetEndpoints": [host]} if configuration.is_appliance else ends,
     }
+
+
+def pytest_asyncio_loop_factories(item):
+    """Run the tests in virtual time; with the mark `sockets`, over TCP of the host, for TLS and other processes."""
+    if item.get_closest_marker("sockets"):
+        return {"sockets": asyncio.SelectorEventLoop}
+    return {"virtual": virtualtime.VirtualTimeLoop}
 
 
 class RedfishLab:

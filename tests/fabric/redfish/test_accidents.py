@@ -579,12 +579,14 @@ def _credentials(authority=None, client=None):
     return contract.Credentials(username=USER, password=PASSWORD, authority=trusted, **pair)
 
 
+@pytest.mark.sockets
 async def test_a_service_of_the_authority_is_trusted(trial, authority):
     service = await trial.serve(tls=_context(authority, "127.0.0.1"))
     adapter = await trial.connect(service, credentials=_credentials(authority))
     assert (await trial.attach(adapter)).succeeded
 
 
+@pytest.mark.sockets
 @pytest.mark.parametrize("name", ["127.0.0.1", "manager.example"])
 async def test_an_unknown_authority_and_a_wrong_name_are_refused_with_the_remedy(trial, authority, name):
     service = await trial.serve(tls=_context(authority, name))
@@ -596,17 +598,20 @@ async def test_an_unknown_authority_and_a_wrong_name_are_refused_with_the_remedy
     assert service.requests == []
 
 
+@pytest.mark.sockets
 async def test_the_certificates_server_name_can_be_configured(trial, authority):
     service = await trial.serve(tls=_context(authority, "manager.example"))
     tls = contract.Tls(server_name="manager.example")
     await trial.connect(service, credentials=_credentials(authority), tls=tls)
 
 
+@pytest.mark.sockets
 async def test_a_certificate_that_is_not_verified_may_be_any(trial, authority):
     service = await trial.serve(tls=_context(authority, "manager.example"))
     await trial.connect(service, credentials=_credentials(), tls=contract.Tls(verify=False))
 
 
+@pytest.mark.sockets
 async def test_a_service_without_tls_is_refused_with_the_remedy(trial, redfish_lab):
     service = await trial.serve()
     service.url = service.url.replace("http:", "https:")
@@ -614,6 +619,7 @@ async def test_a_service_without_tls_is_refused_with_the_remedy(trial, redfish_l
     assert error.reason == "TLS_REFUSED"
 
 
+@pytest.mark.sockets
 async def test_a_client_certificate_is_presented_and_a_missing_one_is_reported(trial, authority):
     service = await trial.serve(tls=_context(authority, "127.0.0.1", client_authority=authority))
     client = authority.issue_cert("drawbar.example")

@@ -15,6 +15,7 @@ ROOT = {
     "SessionService": {"@odata.id": "/redfish/v1/SessionService"},
 }
 TASK = "/redfish/v1/TaskService/Tasks/1"
+pytestmark = pytest.mark.sockets
 
 
 class Script:

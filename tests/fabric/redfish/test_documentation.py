@@ -7,6 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
+
 from drawbar.fabric.redfish import profiles
 
 PAGE = (Path(__file__).parents[3] / "docs/redfish.md").read_text()
@@ -42,6 +44,7 @@ async def run(script, folder):
     )
 
 
+@pytest.mark.sockets
 async def test_from_the_page_alone_a_device_is_attached_on_the_emulator(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
