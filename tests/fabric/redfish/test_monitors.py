@@ -22,15 +22,19 @@ def judge(status, body, asked_seconds=None):
         (200, {"Id": "1"}),
         (200, {"TaskState": "Completed"}),
         (202, {"TaskState": "completed"}),
+        (200, {"JobState": "Completed", "EndTime": "TIME_NA"}),
     ],
 )
 def test_a_task_has_succeeded(status, body):
     assert judge(status, body) == monitors.Ended()
 
 
-@pytest.mark.parametrize("state", ["Exception", "Killed", "Cancelled", "CANCELLED"])
-def test_a_task_has_failed_with_an_unknown_effect(state):
-    error = judge(200, {"TaskState": state, "Messages": [FULL]}).error
+@pytest.mark.parametrize("name", ["TaskState", "JobState"])
+@pytest.mark.parametrize(
+    "state", ["Exception", "Killed", "Cancelled", "CANCELLED", "CompletedWithErrors", "Failed"]
+)
+def test_a_task_has_failed_with_an_unknown_effect(name, state):
+    error = judge(200, {name: state, "Messages": [FULL]}).error
     assert isinstance(error, errors.ResourceExhausted)
     assert error.side_effects_unknown
 
@@ -45,6 +49,10 @@ def test_a_task_has_failed_with_an_unknown_effect(state):
         (202, {}, 1e9, None, monitors.PAUSE_SECONDS_MAX),
         (200, {"TaskState": "Running", "PercentComplete": 30}, None, 30, 0.4),
         (200, {"TaskState": "Suspended", "PercentComplete": "250"}, None, 100, 0.4),
+        (200, {"TaskState": "Running", "EndTime": "TIME_NA"}, None, None, 0.4),
+        (200, {"TaskState": "Running", "EndTime": "2027-01-01T00:00:00Z"}, None, None, 0.4),
+        (200, {"TaskState": "Downloading", "EndTime": "0001-01-01T00:00:00Z"}, None, None, 0.4),
+        (200, {"JobState": "Scheduled", "EndTime": "TIME_NA", "PercentComplete": 1}, None, 1, 0.4),
     ],
 )
 def test_a_running_task_is_looked_at_again_in_bounded_time(status, body, asked_seconds, percent, seconds):

@@ -173,7 +173,7 @@ class Client:
             method, self._wire.resolve(uri), body=body, headers=headers, what=what, changes=True
         )
         # Some services answer with the task and another status.
-        is_task = answer.status == 202 or "TaskState" in answer.body
+        is_task = answer.status == 202 or bool(monitors.find_state(answer.body))
         if is_task:
             await self._task_ended(answer, what, on_progress)
         elif answer.status not in {200, 201, 204}:

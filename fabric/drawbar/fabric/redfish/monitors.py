@@ -1,9 +1,10 @@
 """The states of a service's tasks (DSP0266, "Asynchronous operations"); pure.
 
-A monitor answers 202 while the task runs, then as the request itself would have. Some services send the task in place
-of its monitor, and some forget the monitor at once.
+A monitor answers 202 while the task runs, then as the request itself would have. Some services send the task, or a
+job (Job 1.2), in place of its monitor, and some forget the monitor at once.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,8 +13,18 @@ from drawbar.fabric.redfish import documents, messages
 
 PAUSE_SECONDS_MIN = 0.1
 PAUSE_SECONDS_MAX = 10.0
-# Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
-_ENDED_STATES = frozenset({"cancelled", "canceled", "completed", "exception", "killed"})
+# Beginnings of `TaskState` and `JobState`, in lower case: vendors have more ends than the schema, such as
+# "CompletedWithErrors" and "Failed" (Dell). "Killed" is that of services before Task 1.2.
+_ENDED_STATES = ("aborted", "canceled", "cancelled", "completed", "exception", "failed", "killed")
+# The other states of both schemas.
+_RUNNING_STATES = frozenset(
+    {
+        *("cancelling", "continue", "interrupted", "new", "pending", "queued", "running", "service"),
+        *("starting", "stopping", "suspended", "userintervention", "validating"),
+    }
+)
+# While a task runs, some services show "TIME_NA" (Dell) or the least time of their clock.
+_TIME = re.compile(r"(?!0000|0001|1970)[0-9]{4}-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +54,18 @@ class Ended:
     error: errors.FabricError | None = None
 
 
+def find_state(task: documents.Json) -> str:
+    """Return the state of a task or job in lower case; empty if the body is none."""
+    return (documents.text(task, "TaskState") or documents.text(task, "JobState")).casefold()
+
+
 def has_ended(task: documents.Json) -> bool:
     """Return whether a task has ended. A vendor's own state has, if the task shows when."""
-    state = documents.text(task, "TaskState")
-    return state.casefold() in _ENDED_STATES or bool(state and documents.text(task, "EndTime"))
+    state = find_state(task)
+    is_own = bool(state) and state not in _RUNNING_STATES
+    return state.startswith(_ENDED_STATES) or (
+        is_own and _TIME.match(documents.text(task, "EndTime")) is not None
+    )
 
 
 def judge(
@@ -68,8 +87,10 @@ def judge(
         pause: returns the own pause until the next look.
         redacted: removes the secrets from the service's own words.
     """
-    state = documents.text(body, "TaskState").casefold()
-    is_critical = documents.text(body, "TaskStatus").casefold() == "critical"
+    state = find_state(body)
+    is_critical = "critical" in {
+        documents.text(body, name).casefold() for name in ("TaskStatus", "JobStatus")
+    }
     has_failed = has_ended(body) and (state != "completed" or is_critical)
     if has_failed or messages.is_refusal(body):
         return Ended(error=messages.failure(body, what=what, redacted=redacted))
