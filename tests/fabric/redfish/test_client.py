@@ -631,6 +631,20 @@ async def test_a_new_session_ends_the_former(script):
     assert [uri for method, uri, _ in script.requests if method == "DELETE"] == ["/s/a", "/s/b"]
 
 
+async def test_a_resource_that_a_new_session_may_not_read_is_a_lack_of_privileges(script):
+    script.set_answers(
+        "POST", "/redfish/v1/SessionService/Sessions", *((201, {}, {"X-Auth-Token": name}) for name in "ab")
+    )
+    script.set_answers("GET", "/a", (401, {}, {}))
+    script.set_answers("GET", "/b", {"Id": "b"})
+    connected = await script.connect(credentials=CREDENTIALS)
+    for _ in range(3):
+        with pytest.raises(errors.PermissionDenied, match=r"/a with 401.*privilege ConfigureComponents"):
+            await connected.get("/a")
+        await connected.get("/b")
+    assert sum(method == "POST" for method, _, _ in script.requests) == 2
+
+
 async def test_an_end_of_the_session_that_fails_does_not_prevent_closing(script):
     script.set_answers(
         "POST", "/redfish/v1/SessionService/Sessions", (201, {}, {"X-Auth-Token": "t", "Location": "/s/1"})

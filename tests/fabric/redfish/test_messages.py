@@ -30,6 +30,8 @@ def _refusal(status, body=None, **changes):
         (428, "Base.1.18.PreconditionRequired", errors.Unimplemented, "ETAG_REQUIRED"),
         (403, "Base.1.18.InsufficientPrivilege", errors.PermissionDenied, "PERMISSION_DENIED"),
         (401, "Base.1.18.NoValidSession", errors.Unauthenticated, messages.SESSION_ENDED),
+        (401, "Base.1.0.AccessDenied", errors.Unauthenticated, "UNAUTHENTICATED"),
+        (401, "Base.1.8.ResourceNotFound", errors.Unauthenticated, "UNAUTHENTICATED"),
         (403, "Base.1.18.PasswordChangeRequired", errors.Unauthenticated, "PASSWORD_CHANGE_REQUIRED"),
         (405, "Base.1.18.OperationNotAllowed", errors.Unimplemented, "UNIMPLEMENTED"),
         (400, "Base.1.18.PropertyNotWritable", errors.Unimplemented, "OTHER_FORM"),

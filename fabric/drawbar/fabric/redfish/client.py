@@ -29,6 +29,7 @@ from drawbar.fabric.redfish import (
 _logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 2.0
+DENIED_MAX = 1024
 
 
 class Client:
@@ -45,6 +46,10 @@ class Client:
         self._wire = wire
         self._session = sessions.Session(wire, config.credentials)
         self._closed = False
+        # Resources that a new session may not read, and the token of the last session that may read another one: with
+        # that, a further session would not help.
+        self._denied: set[yarl.URL] = set()
+        self._accepted_token = ""
 
     @classmethod
     async def connect(
@@ -308,6 +313,10 @@ class Client:
         """Send a request and return the answer.
 
         If it is refused because the session is missing, and so had no effect, it is sent again with a new session.
+
+        Raises:
+            PermissionDenied: the new session is refused too.
+            FabricError: the request was refused, or failed.
         """
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
@@ -326,14 +335,28 @@ class Client:
 
         token = self._session.token
         try:
-            return await self._wire.send(build({} if is_open else self._session.headers()))
+            answer = await self._wire.send(build({} if is_open else self._session.headers()))
         except errors.Unauthenticated as error:
             if self._session.refused_login is not None:
                 raise self._session.refused_login from error
             if is_open or not token:
                 raise
+            if url in self._denied and token == self._accepted_token:
+                raise messages.explain_privilege(error) from error
+        else:
+            self._denied.discard(url)
+            self._accepted_token = "" if is_open else token
+            return answer
         await self._session.begin(self.root, token)
-        return await self._wire.send(build(self._session.headers()))
+        token = self._session.token
+        try:
+            return await self._wire.send(build(self._session.headers()))
+        except errors.Unauthenticated as error:
+            if token != self._session.token:
+                raise
+            if len(self._denied) < DENIED_MAX:
+                self._denied.add(url)
+            raise messages.explain_privilege(error) from error
 
 
 def _build_task_pauses() -> backoff.Backoff:

@@ -130,6 +130,9 @@ def refusal(
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), None) or _BY_STATUS.get(
         status, (unlisted, f"HTTP_{status}")
     )
+    if status == 401 and kind is not errors.Unauthenticated:
+        # Some services name a lack of privileges (Dell: AccessDenied), or nothing to be found, once the session has ended.
+        kind, reason = _BY_STATUS[status]
     return kind(
         f"the Redfish service refused {what} with {status}: {_sentence(body, entries, redacted)}"
         f"{_remedy(kind, reason) or remedy}",
@@ -206,6 +209,16 @@ def explain_login(error: errors.FabricError) -> errors.FabricError:
     text = error.message.removesuffix(_remedy(type(error), error.reason))
     return errors.Unauthenticated(
         f"{text}{_remedy(errors.Unauthenticated, '')}", reason="LOGIN_REFUSED", vendor=error.vendor
+    )
+
+
+def explain_privilege(error: errors.Unauthenticated) -> errors.PermissionDenied:
+    """Return the refusal of a request with a new session as a lack of privileges: some services answer 401 for it."""
+    text = error.message.removesuffix(_remedy(errors.Unauthenticated, error.reason))
+    return errors.PermissionDenied(
+        f"{text}{_remedy(errors.PermissionDenied, '')}",
+        side_effects_unknown=error.side_effects_unknown,
+        vendor=error.vendor,
     )
 
 
