@@ -96,8 +96,14 @@ async def test_a_system_that_shows_a_part_of_its_blocks_loses_none():
 
 @pytest.mark.parametrize(
     "uri",
-    [f"{BLOCKS}/%64evice", f"{BLOCKS}/device?x=1", f"{BLOCKS}//device"],
-    ids=["percent", "query", "slash"],
+    [
+        f"{BLOCKS}/%64evice",
+        f"{BLOCKS}/device?x=1",
+        f"{BLOCKS}//device",
+        f"{BLOCKS}/device".lower(),
+        f"{BLOCKS}/device".removeprefix("/"),
+    ],
+    ids=["percent", "query", "slash", "case", "no slash"],
 )
 async def test_a_block_in_another_spelling_is_not_free(uri):
     """Or it would be taken from its host."""

@@ -27,8 +27,34 @@ def endpoints_are_at_the_top(zone):
     zone["Endpoints"] = zone.pop("Links")["Endpoints"]
 
 
+def write(zone, change):
+    for each in zone["Links"]["Endpoints"]:
+        each["@odata.id"] = change(each["@odata.id"])
+
+
+def endpoints_are_in_lower_case(zone):
+    write(zone, str.lower)
+
+
+def endpoints_have_no_first_slash(zone):
+    write(zone, lambda uri: uri.removeprefix("/"))
+
+
+def uris_have_no_first_slash(zone):
+    endpoints_have_no_first_slash(zone)
+    endpoints_are_uris(zone)
+
+
 @pytest.mark.parametrize(
-    "change", [endpoints_are_uris, endpoints_are_at_the_top], ids=lambda each: each.__name__
+    "change",
+    [
+        endpoints_are_uris,
+        endpoints_are_at_the_top,
+        endpoints_are_in_lower_case,
+        endpoints_have_no_first_slash,
+        uris_have_no_first_slash,
+    ],
+    ids=lambda each: each.__name__,
 )
 async def test_a_device_in_a_zone_of_another_form_is_not_free(change):
     """Or it would be offered, and attached a second time."""
@@ -41,6 +67,48 @@ async def test_a_device_in_a_zone_of_another_form_is_not_free(change):
         with pytest.raises(errors.FailedPrecondition):
             await adapter.attach(attach(host_id="h2"))
     assert made.changes == []
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [f"{ROOT}/Endpoints/", "../Endpoints/", "/fabrics/1/endpoints/"],
+    ids=["place", "relative", "other"],
+)
+async def test_devices_are_in_doubt_while_the_zones_name_no_endpoint_of_their_fabric(uri):
+    made = service([["h1", "gpu-1"]])
+    write(made.tree[f"{ZONES}/0"], lambda own: f"{uri}{own.rpartition('/')[2]}")
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert inventory.devices == ()
+        assert f"{ZONES} names {uri}h1, and no endpoint of the fabric" in inventory.unread
+        with pytest.raises(errors.Unavailable, match="not listed"):
+            await adapter.attach(attach(host_id="h2"))
+    assert made.changes == []
+
+
+async def test_endpoints_that_differ_in_case_alone_are_several():
+    made = service([["h1", "gpu-1"]])
+    for name in ("H1", "GPU-1"):
+        made.tree[f"{ENDPOINTS}/{name}"] = {
+            **made.tree[f"{ENDPOINTS}/{name.lower()}"],
+            "@odata.id": f"{ENDPOINTS}/{name}",
+            "Id": name,
+        }
+    made.tree[ENDPOINTS]["Members"] += [link(f"{ENDPOINTS}/H1"), link(f"{ENDPOINTS}/GPU-1")]
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.device(GPU_1).connection.host_id == "h1"
+
+
+async def test_zones_of_endpoints_of_another_protocol_leave_no_doubt():
+    made = service([["n1", "n2"]])
+    for name in ("n1", "n2"):
+        made.put(f"{ENDPOINTS}/{name}", EndpointProtocol="FC", ConnectedEntities=[])
+        made.tree[ENDPOINTS]["Members"].append(link(f"{ENDPOINTS}/{name}"))
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
+    assert inventory.unread == ()
 
 
 async def test_a_device_at_two_hosts_is_told():

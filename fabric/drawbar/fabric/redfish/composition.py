@@ -224,7 +224,7 @@ class Composition:
         with reader.noticing() as find_unread:
             read_systems = functools.partial(reader.current_members, needs="Links")
             listed = await reading.read_linked(reader.root, "Systems", read_systems) if is_linked else ()
-        spelled = {documents.plain(block.uri): block.uri for block in read.blocks.values()}
+        spelled = documents.index_spellings(block.uri for block in read.blocks.values())
         unread = {each: reader.unread[each] for each in find_unread()}
         usable_ids = views.find_usable_ids(system.id for system in listed)
         systems: dict[str, Document] = {}
@@ -234,7 +234,9 @@ class Composition:
             if system.is_cut("Links", "ResourceBlocks"):
                 reader.note(system.uri, f"{system.uri} shows only a part of its ResourceBlocks")
                 unread[system.uri] = reader.unread[system.uri]
-            uris = [spelled.get(documents.plain(uri), uri) for uri in system.links("Links", "ResourceBlocks")]
+            uris = [
+                spelled.get(documents.build_key(uri), uri) for uri in system.links("Links", "ResourceBlocks")
+            ]
             own = replace(
                 system, body={**system.body, "Links": {"ResourceBlocks": documents.references(uris)}}
             )

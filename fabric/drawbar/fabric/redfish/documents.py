@@ -26,6 +26,8 @@ NOTHING: tuple[Json | None, ...] = (None, {}, {ID: ""})
 TEXT_BYTES = 128
 _USER_INFO = re.compile(r"//[^/]*@")
 _AUTHORITY = re.compile(r"^(?:https?:)?//[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
+# Some services leave out the first slash.
+_BARE = re.compile(r"^redfish/", re.IGNORECASE)
 # Properties of every resource.
 _NAMES = frozenset({"Description", "Id", "Name"})
 # The depth to which the links of a body are followed.
@@ -115,8 +117,10 @@ class Document:
         *owners, name = names
         listed = self.value(*names)
         entries = [each for each in (listed if isinstance(listed, list) else [listed]) if each not in NOTHING]
-        # The link to a collection is not the link to a member.
-        is_clear = all((uri := link(each)) and not uri.endswith(f"/{name}") for each in entries)
+        # The link to a collection is not the link to a member, and a relative one has no known base.
+        is_clear = all(
+            (uri := link(each)) and uri.startswith("/") and not uri.endswith(f"/{name}") for each in entries
+        )
         is_continued = bool(self.value(*owners, f"{name}@odata.nextLink"))
         return is_continued or not is_clear or self.number(*owners, f"{name}@odata.count") > len(entries)
 
@@ -197,10 +201,15 @@ def link(reference: Any) -> str | None:
     """
     if isinstance(reference, list) and len(reference) == 1:
         reference = reference[0]
-    if isinstance(reference, str) and (reference.startswith("/") or _AUTHORITY.match(reference)):
+    if isinstance(reference, str) and (reference.startswith("/") or _is_complete(reference)):
         return path(reference)
     uri = reference.get(ID) if isinstance(reference, dict) else None
     return path(uri) if isinstance(uri, str) and uri else None
+
+
+def _is_complete(uri: str) -> bool:
+    """Return whether a URI without a slash at its beginning is a path of Redfish, or has an authority before it."""
+    return _AUTHORITY.match(uri) is not None or _BARE.match(uri) is not None
 
 
 def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
@@ -227,12 +236,25 @@ def plain(uri: str) -> str:
     return path(_QUERY.split(uri, maxsplit=1)[0])
 
 
+def index_spellings(uris: Iterable[str]) -> dict[str, str]:
+    """Return the URIs by their key (`build_key`), without those that have a key in common."""
+    by_key: dict[str, list[str]] = {}
+    for uri in uris:
+        by_key.setdefault(build_key(uri), []).append(uri)
+    return {key: listed[0] for key, listed in by_key.items() if len(listed) == 1}
+
+
+def build_key(uri: str) -> str:
+    """Return the path without its query in lower case: some services write one resource in several cases."""
+    return plain(uri).casefold()
+
+
 def path(uri: str) -> str:
     """Return the URI in its normal form (RFC 3986, section 6.2.2) without a trailing slash, by which resources are compared.
 
     A manager behind a proxy may name itself in some links and not in others, so an authority without a password does not count.
     """
-    own = _AUTHORITY.sub("", uri, count=1)
+    own = _BARE.sub("/redfish/", _AUTHORITY.sub("", uri, count=1), count=1)
     if "@" in own:
         # Such a link is refused, and told without its password.
         own = _USER_INFO.sub("//redacted@", own, count=1)

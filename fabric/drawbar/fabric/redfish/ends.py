@@ -17,7 +17,8 @@ class Fabric:
         id: of the fabric.
         zones_uris: possible URIs of its collection of zones or connections: the link, then the schema's place.
         endpoints: of the fabric, by URI.
-        spelled: the URI of each endpoint by its plain spelling; see `documents.plain`.
+        spelled: the URIs of its endpoints by key; see `documents.index_spellings`.
+        others: the URIs of its endpoints of other protocols.
         ports: of its switches; see `wiring`.
         is_between_devices: whether it connects devices with each other, as NVLink does.
         oddities: see `views.View`.
@@ -27,6 +28,7 @@ class Fabric:
     zones_uris: tuple[str, ...]
     endpoints: Mapping[str, Document]
     spelled: Mapping[str, str] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
     ports: wiring.Ports = field(default_factory=dict)
     is_between_devices: bool = False
     oddities: tuple[str, ...] = ()
@@ -246,7 +248,7 @@ def system_uri(initiator: Document) -> str:
 def spell(uris: Iterable[str], fabric: Fabric) -> tuple[str, ...]:
     """Return the URIs of endpoints in the spelling of the fabric, each once."""
     spelled = (
-        uri if uri in fabric.endpoints else fabric.spelled.get(documents.plain(uri), uri) for uri in uris
+        uri if uri in fabric.endpoints else fabric.spelled.get(documents.build_key(uri), uri) for uri in uris
     )
     return tuple(dict.fromkeys(spelled))
 
@@ -268,6 +270,20 @@ def describe_unlisted(read: Read) -> dict[str, str]:
         ):
             why = "cannot be read" if unknown in read.unread else "the fabric does not list"
             sentences[zone.document.uri] = f"{zone.document.uri} has the endpoint {unknown}, which {why}"
+    return sentences
+
+
+def describe_unknown(read: Read) -> dict[str, str]:
+    """Return a sentence for each fabric whose zones name none of its endpoints, by its id.
+
+    The service spells them in another way, so any device may be attached.
+    """
+    known = {target.uri for target in read.targets.values()} | read.endpoint_ids.keys() | read.unread.keys()
+    sentences = {}
+    for fabric in read.fabrics.values():
+        named = [uri for zone in read.zones if zone.fabric == fabric.id for uri in zone.endpoints]
+        if named and known.isdisjoint(named) and fabric.others.isdisjoint(named):
+            sentences[fabric.id] = f"{fabric.zones_uris[0]} names {named[0]}, and no endpoint of the fabric"
     return sentences
 
 

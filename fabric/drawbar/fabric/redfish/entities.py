@@ -126,7 +126,7 @@ def chunks(endpoint: Document) -> tuple[str, ...]:
 def system(uri: str) -> str | None:
     """Return the URI of a resource's computer system, or None."""
     parts = documents.plain(uri).split("/")
-    is_part = len(parts) > 4 and parts[1] == "redfish" and parts[3] == "Systems" and parts[4]
+    is_part = len(parts) > 4 and parts[1] == "redfish" and parts[3].lower() == "systems" and parts[4]
     return "/".join(parts[:5]) if is_part else None
 
 

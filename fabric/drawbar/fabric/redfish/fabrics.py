@@ -127,7 +127,8 @@ async def _read_fabric(reader: Reader, document: Document, wanted: Wanted) -> en
         id=document.id,
         zones_uris=_find_uris(document, wanted.collection),
         endpoints={endpoint.uri: endpoint for endpoint in endpoints},
-        spelled={documents.plain(endpoint.uri): endpoint.uri for endpoint in endpoints},
+        spelled=documents.index_spellings(endpoint.uri for endpoint in endpoints),
+        others=frozenset(each.uri for each in listed if each not in endpoints),
         ports=await _read_ports(reader, document.link("Switches")),
         is_between_devices=document.text("FabricType").lower() in entities.LINK_FABRICS,
         oddities=tuple(

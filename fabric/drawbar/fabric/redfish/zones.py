@@ -279,7 +279,15 @@ class Zones:
             collections=collections,
             doubtful=frozenset(doubtful),
         )
-        return replace(read, unlisted=ends.describe_unlisted(read))
+        unknown = ends.describe_unknown(read)
+        return replace(
+            read,
+            unlisted={
+                **ends.describe_unlisted(read),
+                **{collections[fabric_id]: sentence for fabric_id, sentence in unknown.items()},
+            },
+            doubtful=read.doubtful | unknown.keys(),
+        )
 
     def _reaches(self, fabric: ends.Fabric, target: str) -> bool:
         """Return whether the fabric connects the target."""
