@@ -155,3 +155,11 @@ async def test_a_system_that_is_listed_and_not_found_leaves_free_blocks_in_doubt
         inventory = await adapter.devices()
     assert inventory.devices == ()
     assert "not found" in inventory.unread[0]
+
+
+async def test_a_block_that_stays_listed_and_is_not_found_is_in_doubt():
+    made = composition()
+    made.tree[BLOCKS]["Members"].append(link(f"{BLOCKS}/gone"))
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.unread == (f"{BLOCKS}/gone cannot be read: {BLOCKS} lists it, and it is not found",)

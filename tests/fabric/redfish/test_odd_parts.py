@@ -85,6 +85,19 @@ async def test_a_device_is_not_free_while_the_other_endpoint_of_its_zone_cannot_
     assert made.changes == []
 
 
+@pytest.mark.parametrize("uri", [f"{ENDPOINTS}/gpu-1", f"{ROOT}/Fabrics/other"], ids=["endpoint", "fabric"])
+async def test_what_stays_listed_and_is_not_found_is_in_doubt(uri):
+    """Otherwise its devices would count as gone, and nothing would be said."""
+    made = service()
+    made.put_fabric("other", {})
+    del made.tree[uri]
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        collection = uri.rpartition("/")[0]
+        assert inventory.unread == (f"{uri} cannot be read: {collection} lists it, and it is not found",)
+        assert inventory.device(GPU_2).connection is None
+
+
 async def test_a_refusal_with_the_status_of_a_success_is_one():
     made = service()
     refusal = {

@@ -86,7 +86,7 @@ class Composition:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
-        read_blocks = functools.partial(reader.members, levels=LEVELS, may_be_remembered=True)
+        read_blocks = functools.partial(reader.current_members, levels=LEVELS, may_be_remembered=True)
         listed = await reading.read_linked(service, "ResourceBlocks", read_blocks)
         movable = [block for block in listed if not _is_of_host(block)]
         # The parts of a block show its class, even without a type: the processors first.

@@ -57,10 +57,10 @@ async def read_documents(reader: Reader) -> tuple[Document, ...] | None:
         FabricError: the collection cannot be read.
     """
     if reader.root.link("Fabrics") is not None:
-        return await reading.read_linked(reader.root, "Fabrics", reader.members)
+        return await reading.read_linked(reader.root, "Fabrics", reader.current_members)
     try:
         # A service that has just started may show them later.
-        return await reader.members(f"{reader.root.uri}/Fabrics")
+        return await reader.current_members(f"{reader.root.uri}/Fabrics")
     except (errors.NotFound, errors.Unimplemented):
         return None
 
@@ -175,11 +175,11 @@ async def _read_endpoints(reader: Reader, document: Document) -> tuple[Document,
     """
     linked, *fallback = _find_uris(document, "Endpoints")
     try:
-        return await reader.members(linked, may_be_remembered=True, needs=_ENTITIES)
+        return await reader.current_members(linked, may_be_remembered=True, needs=_ENTITIES)
     except errors.NotFound:
         if not fallback:
             raise
-    return await reader.members(fallback[0], may_be_remembered=True, needs=_ENTITIES)
+    return await reader.current_members(fallback[0], may_be_remembered=True, needs=_ENTITIES)
 
 
 async def read_zones(reader: Reader, fabric: ends.Fabric) -> tuple[str, tuple[Document, ...]]:
@@ -247,7 +247,7 @@ async def read_hosts_alone(reader: Reader, ids: Set[str]) -> ends.Read:
         raise errors.Unimplemented(
             "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
         )
-    systems = await reading.read_linked(reader.root, "Systems", reader.members)
+    systems = await reading.read_linked(reader.root, "Systems", reader.current_members)
     hosts = ends.from_ends({}, {}, targets=(), initiators=((system.uri, system) for system in systems))
     return replace(
         hosts,

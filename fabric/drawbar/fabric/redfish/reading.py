@@ -156,14 +156,16 @@ class Reader:
             self.note_unread(uri, error)
             return ()
 
-    async def current_members(self, uri: str, *, needs: str) -> tuple[Document, ...]:
+    async def current_members(
+        self, uri: str, *, levels: int = 1, may_be_remembered: bool = False, needs: str = ""
+    ) -> tuple[Document, ...]:
         """Read all members of a collection as `members` does; one that stays listed and is not found is noted in `unread`.
 
         Raises:
             FabricError: the collection, or the service, cannot be read.
         """
         before = frozenset(self.dangling)
-        listed = await self.members(uri, needs=needs)
+        listed = await self.members(uri, levels=levels, may_be_remembered=may_be_remembered, needs=needs)
         if missing := self.dangling - before:
             # One that was deleted in between is not listed any more.
             for each in await self._read_members(uri, 1):
