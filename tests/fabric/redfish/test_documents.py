@@ -73,6 +73,11 @@ def test_properties_of_another_type_are_none_or_nothing(odd):
     assert document.action("#B") in {None, "text"}
 
 
+@pytest.mark.parametrize("text", ["S1\0\0", " S1 ", "S1\u00ff\u00ff", "\tS1\r\n", "S1\ufffd"])
+def test_a_text_has_no_padding(text):
+    assert Document(uri="/a", body={"SerialNumber": text}).text("SerialNumber") == "S1"
+
+
 @pytest.mark.parametrize(
     ("number", "read"),
     [

@@ -158,6 +158,11 @@ def test_an_absent_resource_is_no_device(state, is_gone):
         (_endpoint(), [FUNCTION | {"ClassCode": "0x0C0330"}], DeviceClass.OTHER),
         (_endpoint(), [CARD | {"CXLDevice": {"DeviceType": "Type3"}}], DeviceClass.CXL_MEMORY),
         (_endpoint(), [CARD | {"CXLDevice": {"DeviceType": "Type1"}}], DeviceClass.OTHER),
+        (_endpoint(), [CARD | {"CXLDevice": {"DeviceType": "type3"}}], DeviceClass.CXL_MEMORY),
+        (_endpoint(), [LOGICAL_DEVICE | {"SemanticsSupported": ["CXL.mem"]}], DeviceClass.CXL_MEMORY),
+        (_endpoint(), [LOGICAL_DEVICE | {"SemanticsSupported": "CXLmem"}], DeviceClass.CXL_MEMORY),
+        (_endpoint(_entity(EntityPciId=[{"ClassCode": "0x030200"}])), [], DeviceClass.GPU),
+        (_endpoint(_entity(EntityPciId={"classCode": "0x030200"})), [], DeviceClass.GPU),
         (_endpoint(_entity()), [LOGICAL_DEVICE], DeviceClass.CXL_MEMORY),
         (_endpoint(_entity()), [LOGICAL_DEVICE, GPU], DeviceClass.GPU),
         (
@@ -179,6 +184,14 @@ def test_an_absent_resource_is_no_device(state, is_gone):
         (_endpoint(), [DRIVE | {"Protocol": "PCIe"}], DeviceClass.NVME),
         (_endpoint(), [DRIVE | {"Protocol": None}], DeviceClass.NVME),
         (_endpoint(), [DRIVE | {"Protocol": None, "MediaType": "HDD"}], DeviceClass.OTHER),
+        (_endpoint(), [DRIVE | {"Protocol": None, "MediaType": "Hdd"}], DeviceClass.OTHER),
+        (_endpoint(), [DRIVE | {"@odata.type": "#drive.v1_0_0.drive"}], DeviceClass.NVME),
+        (_endpoint(), [DRIVE | {"@odata.type": "/redfish/v1/$metadata#Drive.Drive"}], DeviceClass.NVME),
+        (
+            _endpoint(_entity("StorageController")),
+            [{"SupportedDeviceProtocols": "nvme"}],
+            DeviceClass.NVME,
+        ),
         (_endpoint(), [MEMORY], DeviceClass.OTHER),
         (_endpoint(_entity("Memory")), [MEMORY], DeviceClass.OTHER),
         (_endpoint(_entity("Memory")), [], DeviceClass.OTHER),
@@ -269,6 +282,15 @@ def test_a_link_that_is_wider_than_pcie_allows_is_left_out():
 )
 def test_the_worst_health_counts(listed, health):
     assert _device(*({"Status": {"Health": state}} for state in listed)).health is health
+
+
+def test_the_health_of_all_parts_stands_in_for_a_missing_one():
+    shown = [
+        {"Status": {"HealthRollup": "Critical"}},
+        {"Status": {"Health": "OK", "HealthRollup": "Warning"}},
+    ]
+    assert _device(*shown).health is Health.CRITICAL
+    assert _device(shown[1]).health is Health.OK
 
 
 def test_a_host_has_the_identifiers_of_its_system():

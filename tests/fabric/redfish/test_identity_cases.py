@@ -180,6 +180,8 @@ def test_pci_ids_of_an_endpoint_are_those_of_its_entity(key):
         ("0x0c0330", "ProcessingAccelerators", "other"),
         (None, "ProcessingAccelerators", "accelerator"),
         (None, "MemoryController", "other"),
+        (None, "displaycontroller", "gpu"),
+        (None, "Display Controller", "gpu"),
         ([], {}, "other"),
         (1 << 64, None, "other"),
     ],
@@ -187,6 +189,31 @@ def test_pci_ids_of_an_endpoint_are_those_of_its_entity(key):
 def test_class_codes_are_read_in_the_form_of_their_manager(class_code, named_class, expected):
     part = Document(uri="/f", body={"ClassCode": class_code, "DeviceClass": named_class})
     assert models.device_class(Document(uri="/e"), [part]).value == expected
+
+
+@pytest.mark.parametrize("protocol", ["NVMe", "NVME", "nvme", "PCIE"])
+@pytest.mark.parametrize("name_format", ["EUI", "eui"])
+def test_values_of_enumerations_are_read_in_any_case(protocol, name_format):
+    name = {"DurableNameFormat": name_format, "DurableName": "0025388411b00001"}
+    drive = {"@odata.type": "#Drive.v1_0_0.Drive", "SerialNumber": "S64GNA0R1", "Identifiers": [name]}
+    made = entities.device("d", Document(uri="/e"), [Document(uri="/d", body=drive | {"Protocol": protocol})])
+    assert [(each.kind.value, each.value) for each in made.identifiers] == [
+        ("eui64", "0025388411b00001"),
+        ("nvme-serial", "s64gna0r1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uri", "schema"),
+    [
+        ("/redfish/v1/Chassis/1/Drives/1", "Drive"),
+        ("/redfish/v1/Systems/1/Processors/GPU1", "Processor"),
+        ("/redfish/v1/Chassis/1", ""),
+        ("/e", ""),
+    ],
+)
+def test_a_resource_without_a_type_has_that_of_its_place(uri, schema):
+    assert models.schema(Document(uri=uri, body={"@odata.type": None})) == schema
 
 
 scalars = st.one_of(

@@ -40,6 +40,9 @@ _ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
+# Of texts from a device's memory, which firmware pads with zeros or ones.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_PADDING = " \u00ff\ufffd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +167,22 @@ def text(body: Json, *names: str) -> str:
 
 
 def as_text(content: Any) -> str:
-    """Return a text, or a whole number as text, or an empty one: some services send serial numbers as numbers."""
+    """Return a text without padding, or a whole number as text, or an empty one: some services send serial numbers as numbers."""
     if isinstance(content, int) and not isinstance(content, bool) and abs(content) < 1 << 128:
         return str(content)
-    return content if isinstance(content, str) else ""
+    return _CONTROL.sub(" ", content).strip(_PADDING) if isinstance(content, str) else ""
+
+
+def word(body: Json, *names: str) -> str:
+    """Return the text below these properties without blanks and in lower case, by which values of an enumeration are compared."""
+    return "".join(text(body, *names).split()).casefold()
+
+
+def words(body: Json, *names: str) -> frozenset[str]:
+    """Return the texts in the array below these properties, each as `word`; a text in place of the array is its only one."""
+    listed = value(body, *names)
+    texts = map(as_text, listed if isinstance(listed, list) else [listed])
+    return frozenset("".join(each.split()).casefold() for each in texts)
 
 
 def is_true(content: Any) -> bool:

@@ -186,7 +186,7 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
         enclosure=next((name for part in parts if (name := chassis(part.uri))), ""),
         switch=switch(origin),
         memory_bytes=_memory_bytes(parts),
-        max_link_speed_mts=_SPEEDS_MTS.get(card.text("PCIeInterface", "MaxPCIeType"), 0),
+        max_link_speed_mts=_SPEEDS_MTS.get(card.text("PCIeInterface", "MaxPCIeType").capitalize(), 0),
         max_link_width=lanes if lanes <= 64 else 0,
         health=_worst((origin, *parts)),
     )
@@ -214,10 +214,10 @@ def host(host_id: str, system_document: Document, initiators: Iterable[Document]
     for endpoint in initiators:
         for entity in endpoint.objects("ConnectedEntities"):
             for identifier in documents.objects(entity, "Identifiers"):
-                if documents.text(identifier, "DurableNameFormat") == "UUID" and not shown["system-uuid"]:
+                if documents.word(identifier, "DurableNameFormat") == "uuid" and not shown["system-uuid"]:
                     shown["system-uuid"] = documents.text(identifier, "DurableName").lower()
         for identifier in endpoint.objects("Identifiers"):
-            if documents.text(identifier, "DurableNameFormat") == "GCXLID":
+            if documents.word(identifier, "DurableNameFormat") == "gcxlid":
                 shown.setdefault("gcxlid", documents.text(identifier, "DurableName"))
     return contract.Host(
         id=host_id,
@@ -254,7 +254,13 @@ def _memory_bytes(parts: tuple[Document, ...]) -> int:
 
 
 def _worst(listed: Iterable[Document]) -> contract.Health:
-    """Return the worst health that a resource reports, or UNKNOWN."""
+    """Return the worst health that a resource reports, of its own or else with its parts; or UNKNOWN."""
     order = (contract.Health.CRITICAL, contract.Health.WARNING, contract.Health.OK)
-    reported = {_HEALTH.get(document.text("Status", "Health").casefold()) for document in listed}
+    reported = {
+        _HEALTH.get(
+            documents.word(document.body, "Status", "Health")
+            or documents.word(document.body, "Status", "HealthRollup")
+        )
+        for document in listed
+    }
     return next((health for health in order if health in reported), contract.Health.UNKNOWN)

@@ -207,7 +207,7 @@ def _durable_names(
         listed += [(models.schema(part), each) for each in part.objects("Identifiers")]
     for owner, each in listed:
         text = _text(each, "DurableName")
-        kind = _kind(device_class, owner, documents.text(each, "DurableNameFormat"), text)
+        kind = _kind(device_class, owner, documents.text(each, "DurableNameFormat").upper(), text)
         if kind is Kind.VENDOR:
             text = f"nvme-uuid={text.strip().casefold()}" if identifiers.system_uuid(text) else ""
         if kind is not None:
@@ -255,7 +255,7 @@ def _serial_kind(device_class: DeviceClass, part: Document) -> Kind | None:
     """Return the kind of a resource's serial number; None if it is unknown or belongs to another thing."""
     schema = models.schema(part)
     if schema in _DISKS:
-        is_nvme = part.text("Protocol") in {"", "NVMe", "NVMeOverFabrics", "PCIe"}
+        is_nvme = documents.word(part.body, "Protocol") in {"", "nvme", "nvmeoverfabrics", "pcie"}
         return Kind.NVME_SERIAL if device_class is DeviceClass.NVME and is_nvme else None
     if schema not in _BOARDS or _is_cpu(part):
         return None

@@ -45,14 +45,14 @@ _BY_PROCESSOR: Mapping[str, contract.DeviceClass] = MappingProxyType(
         "DSP": contract.DeviceClass.ACCELERATOR,
     }
 )
-# By `DeviceClass` of a PCIeFunction: the base class.
+# By `DeviceClass` of a PCIeFunction, in lower case: the base class.
 _BASES: Mapping[str, int] = MappingProxyType(
     {
-        "MassStorageController": 0x01,
-        "NetworkController": 0x02,
-        "DisplayController": 0x03,
-        "MemoryController": 0x05,
-        "ProcessingAccelerators": 0x12,
+        "massstoragecontroller": 0x01,
+        "networkcontroller": 0x02,
+        "displaycontroller": 0x03,
+        "memorycontroller": 0x05,
+        "processingaccelerators": 0x12,
     }
 )
 _BY_BASE: Mapping[int, contract.DeviceClass] = MappingProxyType(
@@ -102,6 +102,30 @@ _ENTITY_TYPES: Mapping[str, str] = MappingProxyType(
         )
     }
 )
+_SCHEMAS: Mapping[str, str] = MappingProxyType(
+    {
+        **_ENTITY_TYPES,
+        **{
+            name.casefold(): name
+            for name in ("Assembly", "CXLLogicalDevice", "NetworkPort", "PCIeFunction", "Port")
+        },
+    }
+)
+# By the name of a collection, for services that show no `@odata.type`.
+_BY_COLLECTION: Mapping[str, str] = MappingProxyType(
+    {
+        "CXLLogicalDevices": "CXLLogicalDevice",
+        "Controllers": "StorageController",
+        "Drives": "Drive",
+        "EthernetInterfaces": "EthernetInterface",
+        "Memory": "Memory",
+        "NetworkAdapters": "NetworkAdapter",
+        "NetworkDeviceFunctions": "NetworkDeviceFunction",
+        "PCIeDevices": "PCIeDevice",
+        "PCIeFunctions": "PCIeFunction",
+        "Processors": "Processor",
+    }
+)
 _PROCESSOR_TYPES: Mapping[str, str] = MappingProxyType(
     {name.casefold(): name for name in (*_BY_PROCESSOR, "CPU")}
 )
@@ -138,8 +162,10 @@ def device_class(origin: Document, parts: Iterable[Document]) -> contract.Device
 
 
 def schema(document: Document) -> str:
-    """Return the name of the resource's schema: `#Drive.v1_21_0.Drive` is a Drive."""
-    return document.text("@odata.type").removeprefix("#").partition(".")[0]
+    """Return the name of the resource's schema: `#Drive.v1_21_0.Drive` is a Drive; else that of its place."""
+    name = document.text("@odata.type").rpartition("#")[2].partition(".")[0]
+    collection = document.uri.rpartition("/")[0].rpartition("/")[2]
+    return _SCHEMAS.get(name.casefold(), name) or _BY_COLLECTION.get(collection, "")
 
 
 def entity_types(origin: Document) -> tuple[str, ...]:
@@ -160,7 +186,9 @@ def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contra
             return by_processor
     if (by_function := next(_classes_of_functions(origin, parts), None)) is not None:
         return by_function
-    if any(part.text("CXLDevice", "DeviceType") == "Type3" or _is_type_3(part) for part in parts):
+    if any(
+        documents.word(part.body, "CXLDevice", "DeviceType") == "type3" or _is_type_3(part) for part in parts
+    ):
         return contract.DeviceClass.CXL_MEMORY
     for kind in (*entity_types(origin), *map(schema, parts)):
         if kind == "Drive" and _is_nvme(origin, parts):
@@ -176,10 +204,11 @@ def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contra
 
 def is_nvme_controller(part: Document) -> bool:
     """Return whether the part is a storage controller with NVMe."""
-    listed = [part.value(name) for name in ("SupportedControllerProtocols", "SupportedDeviceProtocols")]
-    protocols = [protocol for each in listed if isinstance(each, list) for protocol in each]
+    protocols = documents.words(part.body, "SupportedControllerProtocols") | documents.words(
+        part.body, "SupportedDeviceProtocols"
+    )
     is_controller = schema(part) in ("", "StorageController")
-    return is_controller and ("NVMe" in protocols or bool(part.value("NVMeControllerProperties")))
+    return is_controller and ("nvme" in protocols or bool(part.value("NVMeControllerProperties")))
 
 
 def _is_nvme(origin: Document, parts: tuple[Document, ...]) -> bool:
@@ -188,7 +217,9 @@ def _is_nvme(origin: Document, parts: tuple[Document, ...]) -> bool:
     protocols = {drive.text("Protocol").lower() for drive in drives} or {
         origin.text("EndpointProtocol").lower()
     }
-    return protocols <= _NVME_PROTOCOLS and all(drive.text("MediaType") != "HDD" for drive in drives)
+    return protocols <= _NVME_PROTOCOLS and all(
+        documents.word(drive.body, "MediaType") != "hdd" for drive in drives
+    )
 
 
 def _is_cxl(origin: Document, parts: tuple[Document, ...]) -> bool:
@@ -215,13 +246,15 @@ def _classes_of_functions(origin: Document, parts: tuple[Document, ...]) -> Iter
     A class code in its due form is first, since `DeviceClass` has neither NVMe nor CXL memory. Otherwise
     `DeviceClass` comes before a class code in another form, and the two have to agree.
     """
-    functions = [(each, _class_code(each.get("ClassCode"))) for each in _functions(origin, parts)]
+    functions = [
+        (each, _class_code(documents.value(each, "ClassCode"))) for each in _functions(origin, parts)
+    ]
     classes = [_class_of(code) for _, code in functions if code is not None]
     rest = [each for each, code in functions if code is None]
-    bases = {_BASES[name] for each in rest if (name := documents.text(each, "DeviceClass")) in _BASES}
+    bases = {_BASES[name] for each in rest if (name := documents.word(each, "DeviceClass")) in _BASES}
     classes += [_BY_BASE.get(base) for base in sorted(bases)]
     for each in rest:
-        codes = _odd_class_codes(each.get("ClassCode"))
+        codes = _odd_class_codes(documents.value(each, "ClassCode"))
         readings = {_class_of(code) for code in codes if not bases or code >> 16 in bases} - {None}
         classes += readings if len(readings) == 1 else ()
     return (each for each in classes if each is not None)
@@ -262,14 +295,10 @@ def _functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[Json]:
     """Yield the objects with the properties of PCIe functions: of the endpoint's entities, then of the parts."""
     for entity in origin.objects("ConnectedEntities"):
         for name in ("EntityPciId", "PciId"):
-            described = entity.get(name)
-            if isinstance(described, dict):
-                yield described
+            yield from documents.objects(entity, name)
         if isinstance(entity.get("PciClassCode"), str):
             yield {"ClassCode": entity["PciClassCode"]}
-    described = origin.value("PciId")
-    if isinstance(described, dict):
-        yield described
+    yield from origin.objects("PciId")
     yield from (part.body for part in parts)
 
 
@@ -321,8 +350,8 @@ def _part_numbers(parts: Iterable[Document]) -> Iterator[int]:
 
 def _is_type_3(part: Document) -> bool:
     """Return whether the part is a CXL logical device of type 3, which provides memory and caches none."""
-    semantics = part.value("SemanticsSupported")
-    return isinstance(semantics, list) and "CXLmem" in semantics and "CXLcache" not in semantics
+    semantics = {name.replace(".", "") for name in documents.words(part.body, "SemanticsSupported")}
+    return "cxlmem" in semantics and "cxlcache" not in semantics
 
 
 def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
