@@ -11,7 +11,7 @@ from drawbar.fabric.redfish.adapter import RedfishAdapter
 
 ROOT = "/redfish/v1"
 HTML = (200, "text/html", b"<html><title>Bad gateway</title></html>")
-NOT_UTF8 = (200, "application/json", b'{"Id": "\xff\xfe"}')
+NOT_UTF8 = (200, "application/json", b'{"Id": \xff\xfe}')
 NOTHING = (200, "application/json", b"")
 BROKEN = (500, "application/json", b"{}")
 

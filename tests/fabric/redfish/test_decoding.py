@@ -57,6 +57,12 @@ def test_an_answer_that_cannot_be_unpacked_is_damaged(raw, encoding):
         (b" ", {}),
         (b"[1]", None),
         (b"<html>", None),
+        (b'{"Id": "a"', None),
+        (b'{"Id": "a", "X": NaN, "Y": -Infinity}', {"Id": "a", "X": None, "Y": None}),
+        (b'{"Id": "a", "X": "4\xb0\t\x00"}', {"Id": "a", "X": "4\ufffd\t\0"}),
+        (rb'{"Id": "a", "X": "\ud83d\ude00 \ud83d"}', {"Id": "a", "X": "\U0001f600 \ufffd"}),
+        (b'{"X": NaN' + b"[" * 100_000, None),
+        (b"[NaN]", None),
     ],
 )
 def test_an_answer_is_an_object_or_none(raw, read):
@@ -68,6 +74,7 @@ def test_an_answer_is_an_object_or_none(raw, read):
     [
         (b'{"error": {"message": "No."}}', {"error": {"message": "No."}}),
         (b'"No."', {"message": "No."}),
+        (b'{"error": {"message": "No\n."}}', {"error": {"message": "No\n."}}),
         (b"Attribute not found: @odata.type.", {"message": "Attribute not found: @odata.type."}),
         (b"<html><title>405 Not Allowed</title>", {"message": "405 Not Allowed"}),
         (b"<html>", {"message": ""}),

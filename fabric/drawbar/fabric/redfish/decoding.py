@@ -1,12 +1,13 @@
 """Answers of a Redfish service as values, in every compression, mark and form of refusal; pure except for the date.
 
 DSP0266 asks for JSON in UTF-8. Services send gzip unasked, byte order marks, and refusals as text or as a page of
-HTML.
+HTML. Names that firmware copies from a device bring bytes that are no UTF-8, or control characters.
 """
 
 import datetime
 import email.utils
 import html
+import json
 import re
 import zlib
 from collections.abc import Mapping
@@ -38,6 +39,10 @@ _AROUND = b" \t\r\n\0"
 # The most bytes read of a refusal.
 _REFUSAL_BYTES = 64 * 1024
 _TITLE = re.compile(rb"<title[^>]*>([^<]{1,1000})</title>", re.IGNORECASE)
+# The halves of a character beyond 16 bits; one alone is none.
+_SURROGATES = re.compile(
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -104,7 +109,17 @@ def json_object(raw: bytes, content_type: str = "") -> documents.Json | None:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return _damaged_object(content)
+
+
+def _damaged_object(content: bytes) -> documents.Json | None:
+    """Return the object in JSON with odd characters or numbers, which firmware writes unchecked; None if it is no JSON."""
+    text = _SURROGATES.sub(lambda match: match[1] or r"\ufffd", content.decode(errors="replace"))
+    try:
+        decoded = json.loads(text, strict=False, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
         return None
+    return decoded if isinstance(decoded, dict) else None
 
 
 def _as_utf8(raw: bytes, content_type: str) -> bytes:
@@ -141,7 +156,7 @@ def refusal(raw: bytes) -> documents.Json:
     try:
         decoded = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        decoded = _words(content)
+        decoded = _damaged_object(content) or _words(content)
     if isinstance(decoded, list) and decoded:
         decoded = decoded[0]
     if isinstance(decoded, dict):
