@@ -378,6 +378,25 @@ async def test_a_root_without_a_slash_is_read_too(script):
     assert connection.root.text("RedfishVersion") == "1.9.0"
 
 
+@pytest.mark.parametrize(
+    "root",
+    [
+        {"@odata.type": "#serviceroot.v1_5_0.serviceroot"},
+        {"@odata.type": "ServiceRoot.v1_5_0.ServiceRoot"},
+        {"RedfishVersion": 1.6},
+    ],
+    ids=repr,
+)
+async def test_a_root_is_known_in_any_form(script, root):
+    script.set_answers("GET", "/redfish/v1/", root)
+    assert (await script.connect()).root.body == root
+
+
+async def test_a_long_header_is_read(script):
+    script.set_answers("GET", "/a", (200, {"Id": "a"}, {"Link": "x" * 20_000}))
+    assert (await (await script.connect()).get("/a")).id == "a"
+
+
 async def test_a_redirect_without_end_is_refused(script):
     script.set_answers("GET", "/a", (307, {}, {"Location": "/a"}))
     connection = await script.connect()
@@ -490,6 +509,19 @@ async def test_a_task_that_fails_is_an_error(script, end, error, is_unknown):
     with pytest.raises(error) as caught:
         await _collect_progress(script, end)
     assert caught.value.side_effects_unknown is is_unknown
+
+
+async def test_a_change_that_is_done_in_words_is_done(script):
+    script.set_answers(
+        "POST", "/z", (201, "Created", {}), (202, "Accepted", {"Location": TASK}), (200, "No", {})
+    )
+    script.set_answers("GET", TASK, (200, {"TaskState": "Completed"}, {}))
+    connection = await script.connect()
+    assert await connection.change("POST", "/z") is None
+    assert await connection.change("POST", "/z") is None
+    assert [path for _, path, _ in script.requests].count(TASK) == 1
+    with pytest.raises(errors.Unavailable, match="no JSON object"):
+        await connection.change("POST", "/z")
 
 
 async def test_an_accepted_change_without_a_monitor_has_unknown_effects(script):
@@ -605,6 +637,13 @@ async def test_a_refused_login_is_about_the_login(script, status):
         await script.connect(credentials=CREDENTIALS)
 
 
+async def test_a_login_beyond_the_limit_of_sessions_is_no_wrong_password(script):
+    limit = {"error": {"@Message.ExtendedInfo": [{"MessageId": "Base.1.8.CreateLimitReachedForResource"}]}}
+    script.set_answers("POST", "/redfish/v1/SessionService/Sessions", (400, limit, {}))
+    with pytest.raises(errors.Unavailable, match="end sessions there"):
+        await script.connect(credentials=CREDENTIALS)
+
+
 async def test_many_requests_begin_one_session_together(script):
     script.set_answers(
         "POST", "/redfish/v1/SessionService/Sessions", *((201, {}, {"X-Auth-Token": name}) for name in "ab")
@@ -689,6 +728,12 @@ async def test_an_unreachable_service_is_unavailable(own_address):
         ("http", b"SSH-2.0-OpenSSH_9\r\n", "put https:// into spec.endpoint"),
         ("http", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "put https:// into spec.endpoint"),
         ("https", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "put http:// into spec.endpoint"),
+        ("http", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "look at spec.endpoint"),
+        (
+            "http",
+            b"HTTP/1.1 301 Moved\r\nLocation: https://127.0.0.1/redfish/v1/\r\nContent-Length: 0\r\n\r\n",
+            "put https:// into spec.endpoint",
+        ),
     ],
 )
 async def test_the_wrong_scheme_is_named_with_the_right_one(scheme, answer, remedy):

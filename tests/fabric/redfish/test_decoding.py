@@ -27,6 +27,7 @@ def unpack_body(raw, encoding):
         (BODY, ""),
         (BODY, "identity"),
         (GZIP, "gzip"),
+        (GZIP, ""),
         (GZIP, "X-GZIP"),
         (zlib.compress(BODY), "deflate"),
         (zlib.compress(BODY)[2:-4], "deflate"),

@@ -18,6 +18,7 @@ from drawbar.fabric.redfish import (
     decoding,
     documents,
     messages,
+    models,
     monitors,
     patience,
     polling,
@@ -90,7 +91,7 @@ class Client:
             if not self._session.answers_challenge(error):
                 raise
             root = await self._get_root(is_open=False)
-        if not (root.text("@odata.type").startswith("#ServiceRoot.") or root.text("RedfishVersion")):
+        if models.schema(root) != "ServiceRoot" and not root.value("RedfishVersion"):
             raise self._wire.build_malformed(
                 "to read the service root", "answered as no Redfish service does"
             )

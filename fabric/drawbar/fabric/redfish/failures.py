@@ -54,6 +54,13 @@ def find_scheme_remedy(exchange: Exchange) -> str:
     return "; if this port speaks TLS, put https:// into spec.endpoint" if is_possible else ""
 
 
+def find_status_remedy(exchange: Exchange, status: int) -> str:
+    """Return the remedy for a first answer that is a refusal with this status; else an empty one."""
+    if status == 404 and not exchange.is_proven:
+        return "; there is no Redfish service at this address: look at spec.endpoint"
+    return find_scheme_remedy(exchange) if status == 400 else ""
+
+
 def translate(error: Exception, exchange: Exchange) -> errors.FabricError:
     """Return the error of the contract for an exception of an exchange."""
     match error:

@@ -206,6 +206,13 @@ def explain_login(error: errors.FabricError) -> errors.FabricError:
     """Return the refusal of a login as an error of credentials, for any status."""
     if isinstance(error, errors.Unauthenticated) or error.reason == SESSION_LIMIT:
         return error
+    if isinstance(error, errors.ResourceExhausted):
+        # Of sessions: some services name no limit (CreateLimitReachedForResource).
+        return errors.Unavailable(
+            f"{error.message}{_remedy(errors.Unavailable, SESSION_LIMIT)}",
+            reason=SESSION_LIMIT,
+            vendor=error.vendor,
+        )
     text = error.message.removesuffix(_remedy(type(error), error.reason))
     return errors.Unauthenticated(
         f"{text}{_remedy(errors.Unauthenticated, '')}", reason="LOGIN_REFUSED", vendor=error.vendor

@@ -107,7 +107,7 @@ _SCHEMAS: Mapping[str, str] = MappingProxyType(
         **_ENTITY_TYPES,
         **{
             name.casefold(): name
-            for name in ("Assembly", "CXLLogicalDevice", "NetworkPort", "PCIeFunction", "Port")
+            for name in ("Assembly", "CXLLogicalDevice", "NetworkPort", "PCIeFunction", "Port", "ServiceRoot")
         },
     }
 )

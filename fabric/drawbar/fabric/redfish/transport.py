@@ -44,6 +44,10 @@ LISTING_SECONDS_MAX = 600.0
 EVENT_BYTES = 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({429, 503})
+# Statuses of a change that tell its outcome without a body.
+_DONE = frozenset({201, 202})
+# Some services send long headers for browsers, or links to schemas.
+HEADER_BYTES = 32 * 1024
 # Identity is preferred, since unpacking costs time. Some services send only gzip.
 _ENCODINGS = "identity, gzip;q=0.5, deflate;q=0.5"
 REFUSED_ADDRESS = "the controller may not connect to its address; add its network to fabricNetworks of the controller's configuration"
@@ -207,9 +211,13 @@ class Transport:
             if answer.status not in _REDIRECTS or not location:
                 return answer
             try:
-                target = self.resolve(location, url)
-            except errors.FabricError as error:
-                raise judgement.unknown(error) if request.changes else error from error
+                target = self._addresses.resolve(location, url)
+            except addresses.Foreign as error:
+                exchange = self._exchange(request.what, changes=request.changes)
+                remedy = failures.find_scheme_remedy(exchange)
+                raise failures.build_malformed(
+                    exchange, f"redirected to another host or port{remedy}"
+                ) from error
             is_same = target.path.rstrip("/") == url.path.rstrip("/")
             if answer.status == 303 or (answer.status in {301, 302} and not is_same):
                 method, body = "GET", None
@@ -238,12 +246,15 @@ class Transport:
                 what=what,
                 changes=changes,
                 redacted=self.redact,
-                remedy=failures.find_scheme_remedy(exchange) if status == 400 else "",
+                remedy=failures.find_status_remedy(exchange, status),
                 challenge=self.redact(", ".join(received.getall("WWW-Authenticate", ()))),
             )
         if status in _REDIRECTS:
             return Answer(status=status, headers=received, body={})
         answered = decoding.json_object(raw, received.get("Content-Type", ""))
+        if answered is None and changes and status in _DONE:
+            # Some services say so in words; what became of it is read.
+            answered = {}
         if answered is None:
             content_type = errors.cut(
                 self.redact(received.get("Content-Type", "").partition(";")[0].strip()),
@@ -380,6 +391,8 @@ def _build_session(config: contract.AdapterConfig) -> aiohttp.ClientSession:
         timeout=aiohttp.ClientTimeout(total=config.timeout_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
+        max_line_size=HEADER_BYTES,
+        max_field_size=HEADER_BYTES,
         middlewares=(_send_at_most_once,),
         headers={"Accept": "application/json", "Accept-Encoding": _ENCODINGS, "OData-Version": "4.0"},
     )
