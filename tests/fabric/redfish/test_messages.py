@@ -80,7 +80,7 @@ def test_messages_stand_in_the_error_or_beside_it():
     [
         {"error": None},
         {"error": []},
-        {"error": {"@Message.ExtendedInfo": "text"}},
+        {"error": {"@Message.ExtendedInfo": 7}},
         {"error": {"@Message.ExtendedInfo": [None, 1, {"MessageId": 7, "Message": ["x"]}]}},
         {"error": {"message": {"a": 1}}},
     ],
@@ -90,6 +90,15 @@ def test_an_odd_body_leaves_the_status(body):
     refused = _refusal(503, body)
     assert refused.reason == "SERVICE_BUSY"
     assert "gives no reason" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("key", "is_refusal"),
+    [("Base.1.4.Success", False), ("Base.1.18.Created", False), ("Base.1.4.GeneralError", True)],
+)
+def test_a_success_in_the_form_of_an_error_is_none(key, is_refusal):
+    """As iLO answers each change."""
+    assert messages.is_refusal(_body(key)) is is_refusal
 
 
 @pytest.mark.parametrize(

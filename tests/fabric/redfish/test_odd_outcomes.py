@@ -93,6 +93,11 @@ async def test_no_session_is_left_behind(body, headers):
 
 WITH_ARGUMENTS = {"MessageId": "Acme.9.9.Mystery", "Message": "%1 is not %2", "MessageArgs": ["Zone", 3]}
 
+ID_ALONE = {
+    "code": "iLO.0.10.ExtendedInfo",
+    "message": "See @Message.ExtendedInfo for more information.",
+    "@Message.ExtendedInfo": [{"MessageId": "iLO.2.14.PortLocked"}],
+}
 IN_USE = {"MessageId": "Base.1.8.ResourceInUse", "Message": "the port is in use"}
 
 
@@ -110,6 +115,24 @@ IN_USE = {"MessageId": "Base.1.8.ResourceInUse", "Message": "the port is in use"
             '"a reason"',
         ),
         (b'{"title": "Bad", "detail": "a reason"}', errors.InvalidArgument, '"a reason"'),
+        (b'{"title": "Bad", "errors": {"Links": ["a reason"]}}', errors.InvalidArgument, '"a reason"'),
+        (b'{"errors": ["a reason", "another"]}', errors.InvalidArgument, '"a reason"'),
+        (
+            b'{"error": "invalid_request", "error_description": "a reason"}',
+            errors.InvalidArgument,
+            '"a reason"',
+        ),
+        (b'{"code": 7, "errorMessage": "a reason"}', errors.InvalidArgument, '"a reason"'),
+        (b'{"error": {"error": {"msg": "a reason"}}}', errors.InvalidArgument, '"a reason"'),
+        (b'{"error": {"@Message.ExtendedInfo": ["a reason"]}}', errors.InvalidArgument, '"a reason"'),
+        (
+            json.dumps({"error": ID_ALONE}).encode(),
+            errors.InvalidArgument,
+            "iLO.2.14.PortLocked",
+        ),
+        (b"<?xml version='1.0'?><error><text>a &amp; b</text></error>", errors.InvalidArgument, '"a & b"'),
+        (b"<html><h1>Bad</h1><p>a reason</p></html>", errors.InvalidArgument, '"Bad a reason"'),
+        (b'{"message": "a\\u001b[31m\\r\\nreason\\u0000"}', errors.InvalidArgument, '"a [31m reason"'),
         (
             json.dumps({"error": {"@Message.ExtendedInfo": IN_USE}}).encode(),
             errors.Unavailable,
@@ -134,6 +157,16 @@ IN_USE = {"MessageId": "Base.1.8.ResourceInUse", "Message": "the port is in use"
         "error as text",
         "OData 3",
         "problem details",
+        "validation",
+        "texts",
+        "OAuth",
+        "errorMessage",
+        "nested",
+        "extended texts",
+        "id alone",
+        "XML",
+        "page without a title",
+        "control characters",
         "object in place of an array",
         "code alone",
         "arguments",

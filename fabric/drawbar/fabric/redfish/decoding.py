@@ -38,6 +38,10 @@ _STEP_BYTES = 64 * 1024
 _AROUND = b" \t\r\n\0"
 # The most bytes read of a refusal.
 _REFUSAL_BYTES = 64 * 1024
+# The most bytes of a page or of XML whose text is shown without its marks.
+_MARKED_BYTES = 4096
+_MARKUP = re.compile(rb"<[^>]*>")
+_SCRIPT = re.compile(rb"<(?:script|style)", re.IGNORECASE)
 _TITLE = re.compile(rb"<title[^>]*>([^<]{1,1000})</title>", re.IGNORECASE)
 # The halves of a character beyond 16 bits; one alone is none.
 _SURROGATES = re.compile(
@@ -166,13 +170,16 @@ def refusal(raw: bytes) -> documents.Json:
 
 
 def _words(content: bytes) -> str:
-    """Return the title of a page, or a text itself, as one line."""
+    """Return the title of a page, or the words of a text or of XML, as one line."""
     title = _TITLE.search(content)
+    if title is None and not content.startswith(b"<"):
+        return " ".join(content.decode(errors="replace").split())
+    shown = content[:_MARKED_BYTES]
     if title is not None:
-        text = html.unescape(title[1].decode(errors="replace"))
-    else:
-        text = "" if content.startswith(b"<") else content.decode(errors="replace")
-    return " ".join(text.split())
+        shown = title[1]
+    elif _SCRIPT.search(shown) is not None:
+        return ""
+    return " ".join(html.unescape(_MARKUP.sub(b" ", shown).decode(errors="replace")).split())
 
 
 def retry_after_seconds(header: str | None, now: datetime.datetime | None = None) -> float | None:

@@ -27,6 +27,13 @@ FINAL_REASONS = frozenset({"HTTP_500", "RESOURCE_IN_USE", str(errors.Reason.STAL
 
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 _BASIC = re.compile(r"(?:^|,)\s*basic(?:\s|,|$)", re.IGNORECASE)
+# Ends of the names under which other services give a reason, in lower case without a plural, the most telling first.
+_WORDS = ("message", "msg", "detail", "description", "reason", "messageid", "error", "title")
+_WORDS_LEVELS = 4
+# A sentence that only points to others.
+_POINTER = re.compile(r"extended ?info|see resolution", re.IGNORECASE)
+# Keys of messages about a success: iLO answers with them in the form of an error.
+_SUCCESSES = frozenset({"Created", "NoOperation", "Success"})
 # An argument of a message, such as `%1`.
 _PLACE = re.compile(r"%([1-9])")
 
@@ -150,7 +157,7 @@ def _keys(entries: tuple[documents.Json, ...], body: documents.Json) -> list[str
 
 def is_refusal(body: documents.Json) -> bool:
     """Return whether an answer is an error, whatever its status."""
-    return body.keys() == {"error"}
+    return body.keys() == {"error"} and _SUCCESSES.isdisjoint(_keys(find_extended(body), body))
 
 
 def failure(body: documents.Json, *, what: str, redacted: Callable[[str], str]) -> errors.FabricError:
@@ -173,28 +180,44 @@ def _sentence(
     sentences = " ".join(sentence for sentence in texts if sentence)
     if sentences:
         return sentences
-    if own := _redact_text(documents.value(body, "error", "message"), redacted):
+    own = _redact_text(documents.value(body, "error", "message"), redacted)
+    if own and not _POINTER.search(own):
         return own
-    other = next((text for each in _other_words(body) if (text := _redact_text(each, redacted))), "")
-    return f'"{other}"' if other else "it gives no reason"
+    other = next(
+        (text for each in _other_words(body) if (text := _redact_text(each, redacted)) and text != own), ""
+    )
+    return f'"{other}"' if other else own or "it gives no reason"
 
 
 def _fill_arguments(entry: documents.Json) -> Any:
     """Return a message with its arguments in place of `%1`, `%2`, and so on."""
-    text, arguments = entry.get("Message"), entry.get("MessageArgs")
+    text, arguments = documents.value(entry, "Message"), documents.value(entry, "MessageArgs")
     if not isinstance(text, str) or not isinstance(arguments, list):
         return text
     shown = [documents.as_text(argument) for argument in arguments[:MESSAGES]]
     return _PLACE.sub(lambda match: (shown[int(match[1]) - 1 :] or [match[0]])[0], text)
 
 
-def _other_words(body: documents.Json) -> Iterator[Any]:
-    """Yield the possible reasons in a refusal that has not the form of the specification."""
-    # OData 3 has an object with a language and a value.
-    yield documents.value(body, "error", "message", "value")
-    yield from (body.get(name) for name in ("message", "Message", "error", "detail", "title", "reason"))
-    for entry in documents.objects(body, "errors"):
-        yield from (entry.get(name) for name in ("message", "detail", "title"))
+def _other_words(body: documents.Json) -> list[str]:
+    """Return the possible reasons in a refusal that has not the form of the specification, the most telling first."""
+    found = sorted(_walk(body, len(_WORDS), _WORDS_LEVELS), key=lambda each: each[0])
+    return [text for _, text in found]
+
+
+def _walk(content: Any, rank: int, levels: int) -> Iterator[tuple[int, str]]:
+    """Yield the texts below a property, each with the rank of its name; a name that tells nothing has that of its owner."""
+    if isinstance(content, str) and rank < len(_WORDS):
+        yield rank, content
+    if levels and isinstance(content, list):
+        for entry in content[:MESSAGES]:
+            yield from _walk(entry, rank, levels - 1)
+    if levels and isinstance(content, dict):
+        for name, entry in content.items():
+            plain = name.casefold().removesuffix("s")
+            own = next((each for each, word in enumerate(_WORDS) if plain.endswith(word)), rank)
+            # OData 3 has an object with a language and a value.
+            if "lang" not in plain:
+                yield from _walk(entry, own, levels - 1)
 
 
 def wants_basic(error: errors.FabricError) -> bool:
@@ -231,7 +254,9 @@ def explain_privilege(error: errors.Unauthenticated) -> errors.PermissionDenied:
 
 def _redact_text(content: Any, redacted: Callable[[str], str]) -> str:
     """Return a text of the service without secrets, and then cut: half of a secret would not be recognised."""
-    return errors.cut(redacted(content), documents.TEXT_BYTES) if isinstance(content, str) else ""
+    if not isinstance(content, str):
+        return ""
+    return errors.cut(documents.as_text(redacted(content)), documents.TEXT_BYTES)
 
 
 def _remedy(kind: type[errors.FabricError], reason: str) -> str:
@@ -255,6 +280,6 @@ def _vendor(
 ) -> dict[str, str]:
     vendor = {"status": str(status)} if status else {}
     for number, entry in enumerate(messages):
-        texts = (_redact_text(entry.get(name), redacted) for name in ("MessageId", "Message"))
+        texts = (_redact_text(documents.value(entry, name), redacted) for name in ("MessageId", "Message"))
         vendor[f"message{number}"] = ": ".join(texts)
     return vendor
