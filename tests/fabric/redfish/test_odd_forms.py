@@ -178,6 +178,28 @@ def expanded_members_are_names_alone(made):
     expand(made, content)
 
 
+def expanded_members_have_the_uri_of_their_collection(made):
+    def content():
+        collection = made.tree[ENDPOINTS]
+        shown = [made.tree[each["@odata.id"]] | link(ENDPOINTS) for each in collection["Members"]]
+        return answer({**collection, "Members": shown})
+
+    expand(made, content)
+
+
+def expansion_is_forbidden(made):
+    expand(made, lambda: answer({}, 403))
+
+
+def expanded_members_have_no_entities(made):
+    def content():
+        collection = made.tree[ENDPOINTS]
+        shown = [made.tree[each["@odata.id"]] | {"ConnectedEntities": None} for each in collection["Members"]]
+        return answer({**collection, "Members": shown})
+
+    expand(made, content)
+
+
 HARMLESS = (
     members_are_uris,
     a_member_is_null,
@@ -200,6 +222,9 @@ HARMLESS = (
     expansion_is_not_found,
     an_expanded_member_is_an_error,
     expanded_members_are_names_alone,
+    expanded_members_have_the_uri_of_their_collection,
+    expansion_is_forbidden,
+    expanded_members_have_no_entities,
 )
 
 

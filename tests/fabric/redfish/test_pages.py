@@ -51,6 +51,7 @@ def test_a_page_without_an_array_is_never_an_empty_one(body, uris):
         ({"Members@odata.nextLink": None, "@odata.nextLink": 7}, ""),
         ({"Members@odata.nextLink": "?$skip=2"}, "/c?$skip=2"),
         ({"Members@odata.nextLink": "c?$skip=2"}, "/c?$skip=2"),
+        ({"Members@odata.nextLink": "redfish/v1/c?$skip=2"}, "/redfish/v1/c?$skip=2"),
         ({}, None),
     ],
 )

@@ -41,6 +41,8 @@ def find_next(page: Document) -> str | None:
     uri = link.get(documents.ID) if isinstance(link, dict) else link
     if link is None or not isinstance(uri, str):
         return None if link is None else ""
+    if uri.casefold().startswith("redfish/"):
+        return f"/{uri}"
     is_relative = not uri.startswith("/") and "://" not in uri
     return urllib.parse.urljoin(page.uri, uri) if is_relative else uri
 

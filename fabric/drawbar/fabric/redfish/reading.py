@@ -207,10 +207,7 @@ class Reader:
             try:
                 return await self._pages(uri, query)
             except errors.FabricError as error:
-                is_of_login = isinstance(error, errors.Misconfigured) and not isinstance(
-                    error, errors.NotFound
-                )
-                if is_of_login or error.reason == _OVER:
+                if isinstance(error, errors.Unauthenticated) or error.reason == _OVER:
                     raise
                 # Some services announce expansion and refuse it for a collection, or fail at one sick member.
                 _logger.debug(
@@ -236,6 +233,8 @@ class Reader:
                 raise _build_contradiction(uri, "sent it without its array Members")
             if nameless := sum(not entry.uri for entry in entries):
                 self._note_partial(uri, f"shows {nameless} members without a URI", is_raised=is_expanded)
+            if is_expanded and len({entry.uri for entry in entries}) < len(entries):
+                raise _build_contradiction(uri, "shows several members with one URI")
             self.listing.count(budget.Counted.RESOURCES, len(entries))
             listed += entries
             # The link carries the query of its own.
@@ -301,7 +300,7 @@ class Reader:
         self, listed: tuple[Document, ...], read: Callable[[str], Awaitable[Document]], needs: str = ""
     ) -> tuple[Document, ...]:
         async def resource(document: Document) -> Document | None:
-            is_whole = not document.is_stub and (not needs or needs in document.body)
+            is_whole = not document.is_stub and (not needs or document.value(needs) is not None)
             return document if is_whole else await self._resource(document, read)
 
         resources = await read_in_parallel((document for document in listed if document.uri), resource)
