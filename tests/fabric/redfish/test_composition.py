@@ -59,11 +59,10 @@ async def test_a_block_is_a_device_described_by_its_parts():
     [
         block("b", "Compute", "Network"),
         block("b", "ComputerSystem"),
-        block("b", "Storage", CompositionStatus={"CompositionState": "Failed"}),
-        block("b", "Storage", CompositionStatus={"CompositionState": "Unavailable"}),
+        block("b", "Computer System"),
         block("b", "Storage", Status={"State": "Absent"}),
     ],
-    ids=["a machine", "a system", "failed", "unavailable", "absent"],
+    ids=["a machine", "a system", "a system in two words", "absent"],
 )
 async def test_a_block_that_cannot_be_moved_is_no_device(resource):
     view = (await _read(resource, system("s1"))).view()

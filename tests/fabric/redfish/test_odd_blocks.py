@@ -4,7 +4,7 @@ import pytest
 from tests.scenes.redfish_servers import ROOT, adapting, link
 from tests.scenes.redfish_services import BLOCKS, attach, composition, detach
 
-from drawbar.fabric import errors
+from drawbar.fabric import contract, errors
 
 # --- connections ---
 
@@ -120,10 +120,21 @@ async def test_a_block_in_another_spelling_is_not_free(uri):
         {"CompositionStatus": {"CompositionState": "Composing"}},
         {"CompositionStatus": {"CompositionState": "ComposedAndAvailable"}},
         {"CompositionStatus": {"CompositionState": "Unused", "NumberOfCompositions": 1}},
+        {"CompositionStatus": {"CompositionState": "Composed And Available"}},
+        {"CompositionStatus": "Composed"},
         {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s9")]}},
         {"Links": {"ComputerSystems": [link(f"{ROOT}/Systems/s1")]}},
     ],
-    ids=["state", "composing", "shared", "count", "link", "link to a system without it"],
+    ids=[
+        "state",
+        "composing",
+        "shared",
+        "count",
+        "words",
+        "text",
+        "link",
+        "link to a system without it",
+    ],
 )
 async def test_a_block_of_a_system_that_is_not_listed_is_not_free(properties):
     made = composition()
@@ -163,3 +174,57 @@ async def test_a_block_that_stays_listed_and_is_not_found_is_in_doubt():
     async with adapting(made) as adapter:
         inventory = await adapter.devices()
     assert inventory.unread == (f"{BLOCKS}/gone cannot be read: {BLOCKS} lists it, and it is not found",)
+
+
+@pytest.mark.parametrize("state", ["Failed", "Unavailable"])
+async def test_a_free_block_that_cannot_be_composed_is_told(state):
+    made = composition()
+    made.tree[f"{BLOCKS}/device"]["CompositionStatus"] = {"CompositionState": state}
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert inventory.oddities == (
+        f"the resource block {BLOCKS}/device is {state.lower()}, so it is not offered",
+    )
+
+
+async def test_a_block_at_the_top_of_a_system_is_not_free():
+    made = composition()
+    system = made.tree[f"{ROOT}/Systems/s1"]
+    system["ResourceBlocks"] = [*system.pop("Links")["ResourceBlocks"], link(f"{BLOCKS}/device")]
+    async with adapting(made) as adapter:
+        assert (await adapter.devices()).device("device").connection.host_id == "s1"
+
+
+def add_cpu(made):
+    uri = f"{BLOCKS}/device/Processors/2"
+    made.put(uri, **{"@odata.type": "#Processor.v1_20_0.Processor"}, ProcessorType="CPU", Model="Arm")
+    made.tree[f"{BLOCKS}/device"]["Processors"].insert(0, link(uri))
+
+
+async def test_a_network_block_with_a_cpu_of_its_own_is_a_device():
+    made = composition()
+    add_cpu(made)
+    block = made.tree[f"{BLOCKS}/device"]
+    card = made.put(
+        f"{ROOT}/Chassis/c/NetworkAdapters/1",
+        **{"@odata.type": "#NetworkAdapter.v1_9_0.NetworkAdapter"},
+        Model="BlueField-3",
+    )
+    block |= {
+        "ResourceBlockType": ["Network"],
+        "Processors": block["Processors"][:1],
+        "NetworkAdapters": [card],
+    }
+    async with adapting(made) as adapter:
+        (device,) = (await adapter.devices()).devices
+    assert (device.device_class, device.model) == (contract.DeviceClass.NIC, "BlueField-3")
+
+
+async def test_a_block_with_a_cpu_and_a_gpu_is_told():
+    made = composition()
+    add_cpu(made)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert "has a CPU and other processors" in inventory.oddities[0]

@@ -26,7 +26,9 @@ from drawbar.fabric.redfish.reading import Reader
 
 # A block of one of these types, in lower case, is a machine, or a fixed part of one.
 _HOST_TYPES = {"compute", "computersystem"}
-# Arrays of links of a block, the most specific first.
+# Types of blocks, likewise, whose devices may have a CPU of their own.
+_WITH_CPU = {"network", "storage"}
+# Arrays of links of a block, the most specific first; the last ones are not in the schema.
 _PARTS = (
     "Processors",
     "Memory",
@@ -35,6 +37,9 @@ _PARTS = (
     "EthernetInterfaces",
     "Storage",
     "SimpleStorage",
+    "Controllers",
+    "NetworkAdapters",
+    "PCIeDevices",
 )
 # Below a collection of blocks: the blocks, and what they consist of.
 LEVELS = 2
@@ -104,7 +109,14 @@ class Composition:
             for block in listed
             if block.uri not in movable_uris and block.uri in zones
         }
-        read = replace(read, zones=of_hosts, devices=_group_devices(read, zones), unread=dict(reader.unread))
+        mixed = (_describe_mixed(block, processors) for block in movable if block.uri not in movable_uris)
+        read = replace(
+            read,
+            zones=of_hosts,
+            devices=_group_devices(read, zones),
+            oddities=(*read.oddities, *filter(None, mixed)),
+            unread=dict(reader.unread),
+        )
         read = await self._update_systems(reader, read)
         self._read = replace(read, elsewhere=await _find_elsewhere(reader, read))
 
@@ -138,8 +150,10 @@ class Composition:
                 used[host_id].append(device_id)
                 connection = contract.Connection(host_id=host_id, port_id=views.port_id(host_id, device_id))
                 devices[device_id] = replace(device, connection=connection)
-            elif block.uri in unreachable or read.unread_systems or _state(block) in _UNUSABLE:
+            elif block.uri in unreachable or read.unread_systems:
                 continue
+            elif _state(block) in _UNUSABLE:
+                oddities.append(f"the resource block {block.uri} is {_state(block)}, so it is not offered")
             elif block.uri in read.elsewhere:
                 oddities.append(
                     f"the resource block {block.uri} is composed or being composed, and no listed system has it"
@@ -230,13 +244,12 @@ class Composition:
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
+            path = system.find_links_path("ResourceBlocks")
             # A change of the whole array would remove the others.
-            if system.is_cut("Links", "ResourceBlocks"):
+            if system.is_cut(*path):
                 reader.note(system.uri, f"{system.uri} shows only a part of its ResourceBlocks")
                 unread[system.uri] = reader.unread[system.uri]
-            uris = [
-                spelled.get(documents.build_key(uri), uri) for uri in system.links("Links", "ResourceBlocks")
-            ]
+            uris = [spelled.get(documents.build_key(uri), uri) for uri in system.links(*path)]
             own = replace(
                 system, body={**system.body, "Links": {"ResourceBlocks": documents.references(uris)}}
             )
@@ -344,14 +357,29 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
 
 def _is_of_host(block: Document) -> bool:
     """Return whether the block is a machine, or a fixed part of one."""
-    listed = block.value("ResourceBlockType")
-    kinds = {str(kind).casefold() for kind in (listed if isinstance(listed, list) else [listed])}
-    return not _HOST_TYPES.isdisjoint(kinds) or bool(block.objects("ComputerSystems"))
+    return not _HOST_TYPES.isdisjoint(_kinds(block)) or bool(block.objects("ComputerSystems"))
+
+
+def _kinds(block: Document) -> frozenset[str]:
+    return documents.words(block.body, "ResourceBlockType") - {""}
 
 
 def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
-    """Return whether a CPU is in the block."""
-    return any(models.processor_type(read[uri]) == "CPU" for uri in block.links("Processors") if uri in read)
+    """Return whether a CPU is in the block, and not only that of a network or storage device."""
+    kinds = _kinds(block)
+    is_own = bool(kinds) and kinds <= _WITH_CPU
+    return not is_own and "CPU" in _processor_types(block, read)
+
+
+def _processor_types(block: Document, read: Mapping[str, Document]) -> set[str]:
+    return {models.processor_type(read[uri]) for uri in block.links("Processors") if uri in read}
+
+
+def _describe_mixed(block: Document, read: Mapping[str, Document]) -> str:
+    """Return a sentence for a block with a CPU and other processors, which is a host's; else an empty one."""
+    if _processor_types(block, read) <= {"CPU", ""}:
+        return ""
+    return f"the resource block {block.uri} has a CPU and other processors, so it is a part of a host and no device"
 
 
 async def _read_linked(
@@ -383,8 +411,9 @@ def _card(part: Document) -> str:
 
 
 def _list_parts(block: Document, read: Mapping[str, Document]) -> list[tuple[str, Document]]:
-    """Return the parts of a block, each with the name of its array."""
-    return [(name, read[uri]) for name in _PARTS for uri in block.links(name) if uri in read]
+    """Return the parts of a block but a CPU, each with the name of its array."""
+    listed = [(name, read[uri]) for name in _PARTS for uri in block.links(name) if uri in read]
+    return [(name, part) for name, part in listed if models.processor_type(part) != "CPU"]
 
 
 def _list_descriptions(block: Document, read: Mapping[str, Document]) -> tuple[Document, ...]:
@@ -423,4 +452,6 @@ def _devices(
 
 def _state(block: Document) -> str:
     """Return the state of a block's composition in lower case."""
-    return block.text("CompositionStatus", "CompositionState").casefold()
+    return documents.word(block.body, "CompositionStatus", "CompositionState") or documents.word(
+        block.body, "CompositionStatus"
+    )

@@ -186,8 +186,8 @@ def words(body: Json, *names: str) -> frozenset[str]:
 
 
 def is_true(content: Any) -> bool:
-    """Return whether a value is true, also as text."""
-    return content is True or (isinstance(content, str) and content.strip().lower() == "true")
+    """Return whether a value is true, also as text or as 1."""
+    return content == 1 or (isinstance(content, str) and content.strip().lower() == "true")
 
 
 def number(body: Json, *names: str) -> int:
