@@ -74,6 +74,19 @@ READ = {
         connection("n", initiators=["h1"], chunks=[f"{uri('c1')}/?x=1"]),
         {"F.d1": "h1", "F.d2": None},
     ),
+    "a chunk in lower case": (
+        connection("n", initiators=["h1"], chunks=[uri("c1").lower()]),
+        {"F.d1": "h1", "F.d2": None},
+    ),
+    "ends at the top": (
+        connection("n")
+        | {
+            "Links": {},
+            "InitiatorEndpoints": links(f"{FABRIC}/Endpoints/h1"),
+            "TargetEndpoints": links(f"{FABRIC}/Endpoints/d1"),
+        },
+        {"F.d1": "h1", "F.d2": None},
+    ),
     "several chunks": (
         connection("n", initiators=["h1"], chunks=[uri("c1"), uri("c2")]),
         {"F.d1": "h1", "F.d2": "h1"},
@@ -113,6 +126,11 @@ READ = {
 async def test_the_devices_of_a_connection_are_located(resource, expected):
     also = [memory("both", "c3", "c4")] if "F.both" in expected else []
     assert locate_devices(await read(*also, resource)) == expected
+
+
+async def test_a_chunk_is_known_by_its_place():
+    method = await read(target("d3", uri("c3"), kind="Memory"))
+    assert "F.d3" in locate_devices(method)
 
 
 async def test_a_device_of_several_chunks_is_connected_with_all_of_them():

@@ -54,6 +54,7 @@ def test_a_listed_device_that_left_its_host_is_lost(after, lost):
     [
         (["/e/h", "/e/x"], ()),
         (["/e/h/", "/e/x"], ()),
+        (["/E/H", "/e/x"], ()),
         (["/e/x"], ("the member h",)),
         ([], ("the member h",)),
     ],

@@ -32,6 +32,8 @@ class Connections(zones.Zones):
         self._endpoints_of_slices: Mapping[str, str] = MappingProxyType({})
         # By the URI of a chunk that is none: those of the endpoints that are devices with it.
         self._devices_of_chunks: Mapping[str, list[str]] = MappingProxyType({})
+        # The URIs of all these chunks by key; see `documents.index_spellings`.
+        self._spelled_chunks: Mapping[str, str] = MappingProxyType({})
 
     @property
     def carves(self) -> bool:
@@ -100,6 +102,7 @@ class Connections(zones.Zones):
                     for chunk_uri in entities.chunks(endpoint):
                         devices_of_chunks.setdefault(chunk_uri, []).append(uri)
         self._devices_of_chunks = devices_of_chunks
+        self._spelled_chunks = documents.index_spellings({*devices_of_chunks, *self._slices})
         read = await super()._ends(reader, usable)
         devices, targets, oddities = dict(read.devices), dict(read.targets), list(read.oddities)
         carved = {**chunks, **{device_id: domain.document for device_id, domain in self._domains.items()}}
@@ -179,11 +182,13 @@ class Connections(zones.Zones):
             documents.link(documents.value(information, "MemoryChunk"))
             for information in document.objects("MemoryChunkInfo")
         )
-        chunks = {documents.plain(uri) for uri in listed if uri}
+        plain = {documents.plain(uri) for uri in listed if uri}
+        chunks = {self._spelled_chunks.get(documents.build_key(uri), uri) for uri in plain}
         # The endpoint of a slice may be that of others too.
         shared = {self._endpoint(uri) for uri in chunks & self._endpoints_of_slices.keys()}
-        targets = (uri for uri in document.links("Links", "TargetEndpoints") if uri not in shared)
-        initiators = document.links("Links", "InitiatorEndpoints")
+        shown = document.links(*document.find_links_path("TargetEndpoints"))
+        targets = (uri for uri in shown if uri not in shared)
+        initiators = document.links(*document.find_links_path("InitiatorEndpoints"))
         return tuple(dict.fromkeys((*initiators, *targets, *self._targets(chunks, fabric))))
 
     def _targets(self, chunks: Set[str], fabric: ends.Fabric) -> Iterable[str]:

@@ -113,14 +113,14 @@ def links(endpoint: Document) -> tuple[str, ...]:
 
 
 def chunks(endpoint: Document) -> tuple[str, ...]:
-    """Return the URIs of the memory chunks behind the endpoint."""
+    """Return the URIs of the memory chunks behind the endpoint, of the type or at the place of one."""
     entities = endpoint.objects("ConnectedEntities")
     uris = (
-        documents.link(documents.value(entity, "EntityLink"))
+        (documents.word(entity, "EntityType"), documents.link(documents.value(entity, "EntityLink")))
         for entity in entities
-        if documents.text(entity, "EntityType").casefold() == "memorychunk"
     )
-    return tuple(dict.fromkeys(documents.plain(uri) for uri in uris if uri))
+    chunks = (uri for kind, uri in uris if uri and (kind == "memorychunk" or "/MemoryChunks/" in uri))
+    return tuple(dict.fromkeys(map(documents.plain, chunks)))
 
 
 def system(uri: str) -> str | None:

@@ -13,7 +13,7 @@ NO_DEVICES = (
     "attached; if another service manages the fabric, give the endpoint of that one"
 )
 # Of a Connection.
-_GROUPS = (("Links", "InitiatorEndpoints"), ("Links", "TargetEndpoints"))
+_GROUPS = ("InitiatorEndpoints", "TargetEndpoints")
 _ENTITIES = "ConnectedEntities"
 _OTHER = {"Zones": "Connections", "Connections": "Zones"}
 
@@ -213,7 +213,8 @@ async def _complete(reader: Reader, zone: Document) -> Document:
         listed = await reader.available_members(shown[0])
         return replace(zone, body={**zone.body, "Links": {"Endpoints": [{ID: each.uri} for each in listed]}})
     is_missing = zone.value("Links") is None and zone.value("Endpoints") is None
-    is_cut = any(zone.is_cut(*each) for each in (names, *_GROUPS)) or (
+    groups = (zone.find_links_path(name) for name in _GROUPS)
+    is_cut = any(zone.is_cut(*each) for each in (names, *groups)) or (
         is_missing and zone.text("ZoneType").casefold() == "zoneofendpoints"
     )
     if is_cut:

@@ -38,8 +38,8 @@ def find_lost(kept: Iterable[str], devices: Mapping[str, contract.Device], host_
 
 def find_missing(change: restoring.Change, after: Document) -> tuple[str, ...]:
     """Return the members without a known device that are not in the array any more, in words."""
-    left = {documents.plain(uri) for uri in after.links(*after.find_links_path(change.name))}
-    missing = (uri for uri in change.own if documents.plain(uri) not in left)
+    left = {documents.build_key(uri) for uri in after.links(*after.find_links_path(change.name))}
+    missing = (uri for uri in change.own if documents.build_key(uri) not in left)
     return tuple(sorted(f"the member {uri.rpartition('/')[2]}" for uri in missing))
 
 
