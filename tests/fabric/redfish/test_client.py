@@ -274,6 +274,27 @@ async def test_a_change_that_the_service_does_not_answer_is_reported_as_such(scr
     assert caught.value.side_effects_unknown
 
 
+async def test_a_change_uses_no_connection_that_the_service_may_have_closed():
+    async def serve(reader, writer):
+        request = await reader.readuntil(b"\r\n\r\n")
+        methods.append(request.split()[0])
+        body = b'{"RedfishVersion": "1.9.0"}'
+        # It is closed against this promise.
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        writer.close()
+
+    methods = []
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        config = contract.AdapterConfig(name="f", endpoint=f"http://127.0.0.1:{port}", timeout_seconds=5)
+        connection = await client.Client.connect(config)
+        for _ in range(3):
+            await connection.change("POST", "/z", {})
+        await connection.close()
+    assert methods == [b"GET", b"POST", b"POST", b"POST"]
+
+
 async def test_a_redirect_to_another_host_is_refused(script):
     script.set_answers("GET", "/a", (307, {}, {"Location": "https://elsewhere.invalid/redfish/v1"}))
     connection = await script.connect()

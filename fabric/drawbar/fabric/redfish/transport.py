@@ -138,6 +138,9 @@ class Transport:
         self._base = yarl.URL(config.endpoint)
         self._addresses = addresses.Addresses(self._base)
         self._session = _build_session(config)
+        # A service may have closed an idle connection, and then a request may have had an effect or none. A read is sent
+        # again, a change has a connection of its own.
+        self._changing = _build_session(config, is_reused=False)
         self._recorder = recorder
         self._pace = pace.Pace(requests_at_once)
         self._server_name = config.tls.server_name or None
@@ -149,6 +152,7 @@ class Transport:
     async def close(self) -> None:
         """Close all connections; idempotent."""
         await self._session.close()
+        await self._changing.close()
 
     @contextlib.contextmanager
     def extending(self, deadline: asyncio.Timeout) -> Iterator[None]:
@@ -275,11 +279,12 @@ class Transport:
         """
         kind = {} if content is None else {"Content-Type": "application/json"}
         seconds = self._config.timeout_seconds if request.seconds is None else request.seconds
+        session = self._session if method == "GET" else self._changing
         try:
             async with (
                 self._pace,
                 self._translate_errors(request.what, changes=request.changes, seconds=seconds),
-                self._session.request(
+                session.request(
                     method,
                     url,
                     headers={**(request.headers or {}), **kind},
@@ -376,8 +381,12 @@ class Transport:
         )
 
 
-def _build_session(config: contract.AdapterConfig) -> aiohttp.ClientSession:
+def _build_session(config: contract.AdapterConfig, *, is_reused: bool = True) -> aiohttp.ClientSession:
     """Return the library's session for a configuration.
+
+    Args:
+        config: of the adapter.
+        is_reused: whether a connection serves several requests.
 
     Raises:
         InvalidConfiguration: a certificate of the configuration cannot be used.
@@ -387,7 +396,9 @@ def _build_session(config: contract.AdapterConfig) -> aiohttp.ClientSession:
         context = tls.context(config.credentials, config.tls)
     opened = functools.partial(_open, config.networks) if config.networks is not None else None
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=context, limit=PARALLEL + 2, socket_factory=opened),
+        connector=aiohttp.TCPConnector(
+            ssl=context, limit=PARALLEL + 2, socket_factory=opened, force_close=not is_reused
+        ),
         timeout=aiohttp.ClientTimeout(total=config.timeout_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
