@@ -44,6 +44,7 @@ PLACEHOLDERS = (
     ),
     *("-", "---", ".", "..........", "_", "******"),
     *("0x0", "0x00000000", "0xFFFFFFFF", "00:00:00:00:00:00", "ff:ff:ff:ff"),
+    *("Absent", "Missing", "No Asset Information", "No data", "Read failed", "Unavailable", "Unsupported"),
     *("[Insufficient Permissions]", "[GPU requires reset]", "Not Supported", "To be determined", "ERR!"),
     *("VB1234-56789", "1234567890ABCDEF", "9876543210", "0x123456789", "ABCDEFGHIJKLMNOPQRST"),
     *("N/A N/A", "none (none)", "No S/N", "SN0000000000", "-1", "4294967295", "18446744073709551615"),

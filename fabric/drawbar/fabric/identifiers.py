@@ -26,6 +26,7 @@ _PLACEHOLDERS = frozenset(
     {
         "",
         "0",
+        "absent",
         "baseboardserialnumber",
         "blank",
         "boardserialnumber",
@@ -38,10 +39,13 @@ _PLACEHOLDERS = frozenset(
         "err",
         "error",
         "false",
+        "missing",
         "na",
         "nan",
         "nil",
+        "noassetinformation",
         "noassettag",
+        "nodata",
         "none",
         "nonespecified",
         "noserial",
@@ -59,6 +63,8 @@ _PLACEHOLDERS = frozenset(
         "null",
         "oem",
         "oemserial",
+        "readerror",
+        "readfailed",
         "serial",
         "serialno",
         "serialnumber",
@@ -68,8 +74,11 @@ _PLACEHOLDERS = frozenset(
         "systemserialnumber",
         "tba",
         "tbd",
+        "unavailable",
         "undefined",
+        "unidentified",
         "unknow",
+        "unsupported",
     }
 )
 _PLACEHOLDER_PREFIXES = (

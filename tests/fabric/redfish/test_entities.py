@@ -276,6 +276,11 @@ def test_a_link_that_is_wider_than_pcie_allows_is_left_out():
     assert _device(CARD | {"PCIeInterface": {"MaxLanes": 65, "MaxPCIeType": "Gen9"}}).max_link_width == 0
 
 
+@pytest.mark.parametrize("name", ["Gen5", "GEN5", "PCIe Gen 5"])
+def test_the_generation_of_pcie_is_read_in_any_form(name):
+    assert _device(CARD | {"PCIeInterface": {"MaxPCIeType": name}}).max_link_speed_mts == 32000
+
+
 @pytest.mark.parametrize(
     ("listed", "health"),
     [(["OK", "Critical", "Warning"], Health.CRITICAL), (["OK", None], Health.OK), (["Fine"], Health.UNKNOWN)],

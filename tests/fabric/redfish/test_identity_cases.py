@@ -203,6 +203,30 @@ def test_values_of_enumerations_are_read_in_any_case(protocol, name_format):
     ]
 
 
+@pytest.mark.parametrize("name", ["{%s}", "urn:uuid:%s", "%s"])
+def test_a_uuid_of_a_drive_is_read_in_any_form(name):
+    uuid = "a1b2c3d4-5678-90ab-cdef-1234567890ab"
+    names = [{"DurableNameFormat": "UUID", "DurableName": name % uuid.upper()}]
+    drive = {"@odata.type": "#Drive.v1_0_0.Drive", "Protocol": "NVMe", "Identifiers": names}
+    (shown,) = entities.device("d", Document(uri="/e"), [Document(uri="/d", body=drive)]).identifiers
+    assert shown.value == f"nvme-uuid={uuid}"
+
+
+@pytest.mark.parametrize("permanent", [None, "", "N/A", "00:00:00:00:00:00"])
+def test_a_current_address_stands_in_for_a_placeholder(permanent):
+    ethernet = {"PermanentMACAddress": permanent, "MACAddress": "B8:59:9F:11:22:33"}
+    part = {"@odata.type": "#NetworkDeviceFunction.v1_0_0.NetworkDeviceFunction", "Ethernet": ethernet}
+    (shown,) = entities.device("d", Document(uri="/e"), [Document(uri="/d", body=part)]).identifiers
+    assert shown.value == "b8:59:9f:11:22:33"
+
+
+def test_pci_ids_are_read_by_the_names_of_hpe():
+    part = {"VendorID": 4318, "DeviceID": 9008, "ClassCode": 3, "SubclassCode": 2}
+    assert models.pci_ids(Document(uri="/e"), [Document(uri="/d", body=part)]) == models.PciIds(
+        vendor=0x10DE, device=0x2330
+    )
+
+
 @pytest.mark.parametrize(
     ("uri", "schema"),
     [

@@ -124,6 +124,7 @@ WHOLE = {name: set() for name in SPLIT}
     [
         ((), SPLIT),
         ((port("S1", "9", PortType="UnconfiguredPort"), port("S2", "9", LinkStatus="LinkDown")), SPLIT),
+        ((port("S1", "9", PortType="unconfiguredport"), port("S2", "9", LinkStatus="Link Down")), SPLIT),
         ((port("S1", "9", PortType="BidirectionalPort", InterfaceEnabled=False),), SPLIT),
         ((port("S1", "9", Links={"ConnectedSwitches": links(f"{SWITCHES}/S2")}),), WHOLE),
         ((port("S2", "9", Links={"ConnectedSwitchPorts": links(f"{SWITCHES}/S1/Ports/9")}),), WHOLE),
@@ -133,6 +134,7 @@ WHOLE = {name: set() for name in SPLIT}
     ids=[
         "no link",
         "ports without a link",
+        "the same in another case",
         "a port that is off",
         "a link to a switch",
         "a link to a port",

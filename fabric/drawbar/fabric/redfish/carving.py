@@ -66,7 +66,7 @@ async def read(reader: Reader) -> tuple[Domain, ...]:
         document
         for collection in collections
         for document in await reader.available_members(collection)
-        if document.value("AllowsMemoryChunkCreation") is True
+        if documents.is_true(document.value("AllowsMemoryChunkCreation"))
         and document.link("MemoryChunks") is not None
         and document.links("Links", "FabricAdapters")
     ]

@@ -186,10 +186,14 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
         enclosure=next((name for part in parts if (name := chassis(part.uri))), ""),
         switch=switch(origin),
         memory_bytes=_memory_bytes(parts),
-        max_link_speed_mts=_SPEEDS_MTS.get(card.text("PCIeInterface", "MaxPCIeType").capitalize(), 0),
+        max_link_speed_mts=_SPEEDS_MTS.get(_generation(card), 0),
         max_link_width=lanes if lanes <= 64 else 0,
         health=_worst((origin, *parts)),
     )
+
+
+def _generation(card: Document) -> str:
+    return documents.word(card.body, "PCIeInterface", "MaxPCIeType").removeprefix("pcie").capitalize()
 
 
 def _placement(parts: Iterable[Document]) -> Iterator[tuple[str, object]]:

@@ -209,7 +209,8 @@ def _durable_names(
         text = _text(each, "DurableName")
         kind = _kind(device_class, owner, documents.text(each, "DurableNameFormat").upper(), text)
         if kind is Kind.VENDOR:
-            text = f"nvme-uuid={text.strip().casefold()}" if identifiers.system_uuid(text) else ""
+            plain = text.strip().casefold().removeprefix("urn:uuid:").strip("{}")
+            text = f"nvme-uuid={plain}" if identifiers.system_uuid(text) else ""
         if kind is not None:
             yield _declare_kind(device_class, kind, text, f"{owner}.Identifiers")
 
@@ -331,10 +332,15 @@ def _addresses(part: Document) -> Iterator[tuple[Kind, str, str]]:
     body = part.body
     match models.schema(part):
         case "NetworkDeviceFunction":
-            yield Kind.MAC, _permanent(body, "MACAddress", "Ethernet"), "Ethernet.PermanentMACAddress"
-            yield Kind.NODE_GUID, _permanent(body, "NodeGUID", "InfiniBand"), "InfiniBand.PermanentNodeGUID"
+            yield (
+                Kind.MAC,
+                _permanent(Kind.MAC, body, "MACAddress", "Ethernet"),
+                "Ethernet.PermanentMACAddress",
+            )
+            guid = _permanent(Kind.NODE_GUID, body, "NodeGUID", "InfiniBand")
+            yield Kind.NODE_GUID, guid, "InfiniBand.PermanentNodeGUID"
         case "EthernetInterface":
-            yield Kind.MAC, _permanent(body, "MACAddress"), "PermanentMACAddress"
+            yield Kind.MAC, _permanent(Kind.MAC, body, "MACAddress"), "PermanentMACAddress"
         case "Port":
             for text in _texts(body, "Ethernet", "AssociatedMACAddresses"):
                 yield Kind.MAC, text, "Ethernet.AssociatedMACAddresses"
@@ -359,8 +365,10 @@ def _permanent_address(part: Document) -> str:
             return ""
 
 
-def _permanent(body: Json, name: str, *above: str) -> str:
-    return _text(body, *above, f"Permanent{name}") or _text(body, *above, name)
+def _permanent(kind: Kind, body: Json, name: str, *above: str) -> str:
+    """Return the permanent address; the current one if there is none, or a placeholder."""
+    shown = _text(body, *above, f"Permanent{name}")
+    return shown if witnesses.identifier(kind, shown, name) is not None else _text(body, *above, name)
 
 
 def _texts(body: Json, *names: str) -> Iterator[str]:

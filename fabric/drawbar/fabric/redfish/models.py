@@ -304,7 +304,11 @@ def _functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[Json]:
 
 def _ids(function: Json) -> PciIds:
     """Return the ids of one function, read in one notation."""
-    texts = documents.value(function, "VendorId"), documents.value(function, "DeviceId")
+    # The second names are those of HPE's own schema.
+    texts = [
+        next((shown for name in names if (shown := documents.value(function, name)) is not None), None)
+        for names in (("VendorId", "VendorID"), ("DeviceId", "DeviceID"))
+    ]
     base = _notation(texts[0])
     if base is None:
         return PciIds()

@@ -9,12 +9,13 @@ fabric is one part.
 from collections.abc import Iterable, Mapping
 
 from drawbar.fabric import contract
-from drawbar.fabric.redfish import entities
+from drawbar.fabric.redfish import documents, entities
 from drawbar.fabric.redfish.documents import Document
 
-# Of `PortType`: a port that leads to a host, a device or a manager, or nowhere.
-_ENDS = frozenset({"UpstreamPort", "DownstreamPort", "ManagementPort", "UnconfiguredPort"})
-_DOWN = frozenset({"LinkDown", "NoLink"})
+# Of `PortType`, in lower case: a port that leads to a host, a device or a manager, or nowhere.
+_ENDS = frozenset({"upstreamport", "downstreamport", "managementport", "unconfiguredport"})
+# Of `LinkStatus`, likewise.
+_DOWN = frozenset({"linkdown", "nolink"})
 
 Groups = Mapping[str, frozenset[str]]
 """The reachability groups of each endpoint, by its URI."""
@@ -85,8 +86,8 @@ def _shows_all_links(ports: Ports, endpoints: Mapping[str, Document]) -> bool:
     taken = {port for endpoint in endpoints.values() for port in entities.ports(endpoint)}
     return all(
         port.uri in taken
-        or port.text("PortType") in _ENDS
-        or port.text("LinkStatus") in _DOWN
+        or documents.word(port.body, "PortType") in _ENDS
+        or documents.word(port.body, "LinkStatus") in _DOWN
         or port.value("InterfaceEnabled") is False
         or bool(port.links("Links", "AssociatedEndpoints"))
         or bool(_neighbours(port) & ports.keys())
