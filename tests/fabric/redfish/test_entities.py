@@ -90,6 +90,7 @@ def _device(*parts, origin=None):
         (_endpoint(_entity("Processor", "Both")), False, True),
         (_endpoint({"EntityType": "RootComplex"}), True, False),
         (_endpoint({"EntityType": "ComputerSystem"}), True, False),
+        (_endpoint({"EntityType": "Root Complex"}), True, False),
         (_endpoint({"EntityType": "Drive"}), False, True),
         (_endpoint(_entity("Switch")), False, False),
         (_endpoint(_entity("Switch"), _entity("Drive")), False, True),

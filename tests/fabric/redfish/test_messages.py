@@ -92,6 +92,11 @@ def test_an_odd_body_leaves_the_status(body):
     assert "gives no reason" in refused.message
 
 
+def test_an_error_beside_annotations_is_one():
+    assert messages.is_refusal({"@odata.id": "/a", **_body("Base.1.4.GeneralError")})
+    assert not messages.is_refusal({"Id": "a", **_body("Base.1.4.GeneralError")})
+
+
 @pytest.mark.parametrize(
     ("key", "is_refusal"),
     [("Base.1.4.Success", False), ("Base.1.18.Created", False), ("Base.1.4.GeneralError", True)],

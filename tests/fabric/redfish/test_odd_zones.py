@@ -118,6 +118,18 @@ async def test_a_device_at_two_hosts_is_told():
     assert sentence.startswith(f"device {GPU_1} is connected to several hosts (h1, h2)")
 
 
+async def test_an_endpoint_of_a_host_and_a_device_is_told():
+    made = service()
+    entities = made.tree[f"{ENDPOINTS}/gpu-1"]["ConnectedEntities"]
+    entities.append(made.tree[f"{ENDPOINTS}/h2"]["ConnectedEntities"][0])
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert [device.id for device in inventory.devices] == [GPU_2]
+    assert inventory.oddities == (
+        f"the endpoint {ENDPOINTS}/gpu-1 shows a host and a device, so the device is not listed",
+    )
+
+
 async def test_an_endpoint_that_shows_nothing_behind_it_is_told():
     made = service()
     del made.tree[f"{ENDPOINTS}/gpu-1"]["ConnectedEntities"]

@@ -309,8 +309,10 @@ def build_zones(
 
 
 def describe_nameless(endpoints: Iterable[Document]) -> Iterator[str]:
-    """Yield a sentence for each endpoint that shows neither a host nor a device behind it."""
+    """Yield a sentence for each endpoint that shows neither a host nor a device behind it, or both."""
     for endpoint in endpoints:
+        if entities.is_mixed(endpoint):
+            yield f"the endpoint {endpoint.uri} shows a host and a device, so the device is not listed"
         if entities.is_unclear(endpoint) and not entities.is_gone(endpoint):
             shown = "a host as a device" if endpoint.objects("ConnectedEntities") else "no ConnectedEntities"
             yield f"the endpoint {endpoint.uri} shows {shown}, so it is neither a host nor a device"

@@ -74,6 +74,11 @@ def is_target(endpoint: Document) -> bool:
     )
 
 
+def is_mixed(endpoint: Document) -> bool:
+    """Return whether the endpoint shows both a host and a device; it counts as the host's."""
+    return {"initiator", "target"} <= _roles(endpoint)
+
+
 def is_part_of_fabric(endpoint: Document) -> bool:
     """Return whether behind the endpoint is a part of the fabric itself, such as a switch."""
     return not _FABRIC_TYPES.isdisjoint(models.entity_types(endpoint))

@@ -156,8 +156,9 @@ def _keys(entries: tuple[documents.Json, ...], body: documents.Json) -> list[str
 
 
 def is_refusal(body: documents.Json) -> bool:
-    """Return whether an answer is an error, whatever its status."""
-    return body.keys() == {"error"} and _SUCCESSES.isdisjoint(_keys(find_extended(body), body))
+    """Return whether an answer is an error and nothing else, whatever its status."""
+    shown = {name for name in body if not name.startswith("@")}
+    return shown == {"error"} and _SUCCESSES.isdisjoint(_keys(find_extended(body), body))
 
 
 def failure(body: documents.Json, *, what: str, redacted: Callable[[str], str]) -> errors.FabricError:

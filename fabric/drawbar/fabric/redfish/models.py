@@ -170,8 +170,11 @@ def schema(document: Document) -> str:
 
 def entity_types(origin: Document) -> tuple[str, ...]:
     """Return the types of the entities behind an endpoint, in the schema's case."""
-    listed = (documents.text(entity, "EntityType") for entity in origin.objects("ConnectedEntities"))
-    return tuple(_ENTITY_TYPES.get(name.casefold(), name) for name in listed)
+    entities = origin.objects("ConnectedEntities")
+    return tuple(
+        _ENTITY_TYPES.get(documents.word(entity, "EntityType"), documents.text(entity, "EntityType"))
+        for entity in entities
+    )
 
 
 def processor_type(part: Document) -> str:
