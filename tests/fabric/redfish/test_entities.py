@@ -297,6 +297,7 @@ def test_the_health_of_all_parts_stands_in_for_a_missing_one():
     ]
     assert _device(*shown).health is Health.CRITICAL
     assert _device(shown[1]).health is Health.OK
+    assert _device({"Status": "Critical"}).health is Health.CRITICAL
 
 
 def test_a_host_has_the_identifiers_of_its_system():

@@ -269,6 +269,8 @@ def _worst(listed: Iterable[Document]) -> contract.Health:
         _HEALTH.get(
             documents.word(document.body, "Status", "Health")
             or documents.word(document.body, "Status", "HealthRollup")
+            # Some services write the health in place of the object.
+            or documents.word(document.body, "Status")
         )
         for document in listed
     }
