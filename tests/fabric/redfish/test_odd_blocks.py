@@ -2,7 +2,7 @@
 
 import pytest
 from tests.scenes.redfish_servers import ROOT, adapting, link
-from tests.scenes.redfish_services import BLOCKS, attach, composition, detach
+from tests.scenes.redfish_services import BLOCKS, answer, attach, composition, detach
 
 from drawbar.fabric import contract, errors
 
@@ -228,3 +228,26 @@ async def test_a_block_with_a_cpu_and_a_gpu_is_told():
         inventory = await adapter.devices()
     assert inventory.devices == ()
     assert "has a CPU and other processors" in inventory.oddities[0]
+
+
+async def test_the_parts_of_a_block_are_read_from_a_collection():
+    """Or the CPU of a machine without a type would be a device, and could be taken from it."""
+    made = composition()
+    for name in ("device", "machine"):
+        collection = made.collect(f"{BLOCKS}/{name}/Processors", "1")
+        made.tree[f"{BLOCKS}/{name}"] |= {"ResourceBlockType": None, "Processors": collection}
+    async with adapting(made) as adapter:
+        (device,) = (await adapter.devices()).devices
+    assert (device.id, device.device_class) == ("device", contract.DeviceClass.GPU)
+
+
+@pytest.mark.parametrize("uri", [f"{BLOCKS}/machine/Processors", f"{BLOCKS}/machine/Processors/1"])
+async def test_a_block_whose_collection_of_parts_cannot_be_read_is_no_device(uri):
+    made = composition()
+    collection = made.collect(f"{BLOCKS}/machine/Processors", "1")
+    made.tree[f"{BLOCKS}/machine"] |= {"ResourceBlockType": None, "Processors": collection}
+    made.hook = lambda method, path, _: answer({}, 500) if path == uri else None
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert "machine" not in {device.id for device in inventory.devices}
+    assert inventory.unread == (f"{uri} cannot be read: the service answers with 500",)

@@ -92,7 +92,8 @@ class Composition:
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
         read_blocks = functools.partial(reader.current_members, levels=LEVELS, may_be_remembered=True)
-        listed = await reading.read_linked(service, "ResourceBlocks", read_blocks)
+        shown = await reading.read_linked(service, "ResourceBlocks", read_blocks)
+        listed = await reading.read_in_parallel(shown, lambda block: _complete(reader, block))
         movable = [block for block in listed if not _is_of_host(block)]
         # The parts of a block show its class, even without a type: the processors first.
         processors = await _read_linked(reader, movable, ("Processors",))
@@ -269,6 +270,24 @@ async def _find_service(reader: Reader) -> Document | None:
     if reader.root.link("CompositionService") is None:
         return None
     return await reading.read_linked(reader.root, "CompositionService", reader.get_detail)
+
+
+async def _complete(reader: Reader, block: Document) -> Document:
+    """Return a block with links to its parts, which some services show in collections, as those of a system.
+
+    Raises:
+        FabricError: the service cannot be read now.
+    """
+    body = dict(block.body)
+    for name in _PARTS:
+        uri = block.link(name)
+        if uri is not None and uri.endswith(f"/{name}"):
+            with reader.noticing() as find_unread:
+                parts_read = await reader.available_members(uri)
+            # A block with a part that cannot be read is in doubt; other blocks are read at the same time.
+            unread = (each for each in find_unread() if each.startswith(uri))
+            body[name] = documents.references((*(part.uri for part in parts_read), *unread))
+    return replace(block, body=body)
 
 
 async def _find_elsewhere(reader: Reader, read: _Read) -> frozenset[str]:
