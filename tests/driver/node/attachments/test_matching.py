@@ -63,6 +63,7 @@ def brief(outcome):
             return ("unrecognised", *(card.address for card in cards))
 
 
+MODEL_DSN = "00-00-00-00-00-2d-b0-48"
 UUID, OTHER_UUID = "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55", "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c56"
 HIDDEN = function("2", dsn_hidden=True)
 BARE_DISK = function("2", **NVME)
@@ -412,6 +413,12 @@ ARRIVALS = {
         SOLE,
         arrivals(function("1", dsn=DSN)),
         ABSENT,
+    ),
+    "a-number-that-the-whole-model-shows": (
+        inventory(function("1", dsn=MODEL_DSN), function("2", dsn=MODEL_DSN)),
+        SOLE,
+        arrivals(function("1", dsn=MODEL_DSN)),
+        ARRIVED,
     ),
     "another-model": (inventory(NEW), identity(pci_id="10de:2331", sole_arrival=True), arrivals(), ABSENT),
     "another-number": (

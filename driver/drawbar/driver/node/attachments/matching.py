@@ -35,6 +35,7 @@ from drawbar.driver.node.attachments.witnesses import Verdict, Witness
 from drawbar.driver.node.inventory import index, model, silences
 from drawbar.fabric import recognition
 from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.witnesses import Kind
 
 SLOT: Final = "slot"
 SOLE_ARRIVAL: Final = "sole-arrival"
@@ -473,7 +474,7 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
             card.device_class is not DeviceClass.BRIDGE
             and card.first.physical_function is None
             and witnesses.fingerprint(card) not in arrivals.before
-            and (card in self.narrowed or card.first.dsn not in _numbers(arrivals.before))
+            and (card in self.narrowed or not _has_number(card, arrivals.before))
             and may_be(self.identity, card)
             and not self._is_neighbours(card)
         )
@@ -485,8 +486,10 @@ def _explain_mismatch(identity: attachments.Identity, card: model.Card) -> str:
     return f"it is of class {card.device_class}, not {identity.device_class}"
 
 
-def _numbers(fingerprints: frozenset[str]) -> frozenset[str]:
-    return frozenset(text.rpartition(" ")[2] for text in fingerprints)
+def _has_number(card: model.Card, fingerprints: frozenset[str]) -> bool:
+    """Return whether a fingerprint has the card's Device Serial Number. A number that a whole model shows does not count."""
+    numbers = {text.rpartition(" ")[2] for text in fingerprints}
+    return any(each.kind is Kind.PCIE_DSN and each.value in numbers for each in card.first.identifiers)
 
 
 def _is_repeated(name: str, listed: str) -> bool:
