@@ -41,10 +41,16 @@ _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
 # amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
 AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
 _DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
-# Serial numbers that whole models show (Realtek, VIA), and those that test boards have.
-_SHARED_DSNS = frozenset({"0000000000000001", "01000000684ce000", "1234561012300086"})
+# Serial numbers that whole models show (Realtek, VIA), those that test boards have, and the default of Xilinx's PCIe blocks.
+_SHARED_DSNS = frozenset(
+    {
+        *("0000000000000001", "0000000012345678", "1234561012300086"),
+        *("01000000684ce000", "00000001004ce000", "0000000101000a35"),
+    }
+)
 # PLX: its prefix, its PCI vendor id in either order, and the model with its revision; 00-0e-df-b5-10-00-87-ca in lspci's old order.
-_MODEL_DSN = re.compile(r"000edf(?:10b5|b510).{6}")
+# Realtek: the prefix 00-e0-4c, and the model, such as 00-e0-4c-ff-fe-c8-22-01 of the RTL8822CE.
+_MODEL_DSN = re.compile(r"000edf(?:10b5|b510).{6}|00e04cfffe.{6}")
 
 
 class Kind(enum.StrEnum):

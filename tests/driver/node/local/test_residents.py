@@ -252,16 +252,32 @@ def test_devices_are_named_by_serial_and_without_one_by_address():
     assert names(card(serial="SN 42 "), card(address="10000:01:00.0")) == ["gpu-sn-42", "gpu-10000-01-00-0"]
 
 
+@pytest.mark.parametrize("number", ["00-00-00-00-00-2d-b0-48", "00-00-00-01-01-00-0a-35"])
+def test_a_number_of_a_whole_model_names_no_card(number):
+    assert choose_residents(card(dsn=number))[0] == {"gpu-0000-65-00-0"}
+
+
+def test_a_placeholder_names_no_disk():
+    assert choose_residents(
+        card(device_class=DeviceClass.NVME, nvme="N/A"), wanted=residents.Selection(classes=("nvme",))
+    )[0] == {"nvme-0000-65-00-0"}
+
+
 def test_a_serial_that_two_cards_claim_names_neither():
-    first, second = card(serial="0", address="0000:01:00.0"), card(serial="0", address="0000:02:00.0")
+    first, second = card(serial="7", address="0000:01:00.0"), card(serial="7", address="0000:02:00.0")
     assert names(first, second) == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
-    nic = card(serial="0", address="0000:03:00.0", device_class=DeviceClass.NIC)
-    assert names(first, nic) == ["gpu-0", "nic-0"]
+    nic = card(serial="7", address="0000:03:00.0", device_class=DeviceClass.NIC)
+    assert names(first, nic) == ["gpu-7", "nic-7"]
 
 
 def test_two_serials_that_look_alike_as_labels_name_neither():
     first, second = card(serial="a.b", address="0000:01:00.0"), card(serial="a-b", address="0000:02:00.0")
     assert names(first, second) == ["gpu-0000-01-00-0", "gpu-0000-02-00-0"]
+
+
+@pytest.mark.parametrize("text", ["0x1", "00-00-00-00-00-00-00-01"])
+def test_a_cxl_device_without_a_number_of_its_own_is_named_by_address(text):
+    assert names(card(serial=text, device_class=DeviceClass.CXL_MEMORY)) == ["cxl-memory-0000-65-00-0"]
 
 
 @pytest.mark.parametrize("text", ["0x1234", "00-00-00-00-00-00-12-34"])

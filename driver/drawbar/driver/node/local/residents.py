@@ -23,7 +23,7 @@ import enum
 import fnmatch
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -31,7 +31,9 @@ import msgspec
 from drawbar.driver import expressions
 from drawbar.driver.api import attachments, deviceplugins, dnsnames
 from drawbar.driver.node.inventory import model
+from drawbar.fabric import witnesses
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
+from drawbar.fabric.witnesses import Kind
 
 # GPUs, accelerators and FPGAs have vendors' drivers and device plugins, which an installation must not disturb.
 DEFAULT_CLASSES = ("cxl-memory",)
@@ -173,20 +175,25 @@ def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
 
 
 def serial(card: model.Card) -> str | None:
-    """Return the card's serial number, or None."""
-    texts = [
-        (function.serial or function.dsn, function.device_class)
-        for function in card.functions
-        if function.physical_function is None
-    ]
-    for text, device_class in texts:
-        if text:
+    """Return the card's serial number, or None if it has none or a placeholder: its neighbour may have the same."""
+    return next(filter(_is_own, _list_serials(card)), None)
+
+
+def _list_serials(card: model.Card) -> Iterator[str]:
+    for function in card.functions:
+        text = function.serial or function.dsn
+        if text and function.physical_function is None:
             # A CXL device has the same number with and without its driver, in the notation of the Device Serial Number.
-            numbers = model.serial_numbers(text) if device_class is DeviceClass.CXL_MEMORY else ()
-            return model.format_serial(min(numbers)) if len(numbers) == 1 else text
-    return next(
-        (model.format_serial(memdev.serial) for memdev in card.memdevs if memdev.serial is not None), None
-    )
+            is_memory = function.device_class is DeviceClass.CXL_MEMORY
+            numbers = model.serial_numbers(text) if is_memory else ()
+            yield model.format_serial(min(numbers)) if len(numbers) == 1 else text
+    yield from (model.format_serial(each.serial) for each in card.memdevs if each.serial is not None)
+
+
+def _is_own(text: str) -> bool:
+    """Return whether a serial number is no placeholder, and no number of a whole model."""
+    kind = Kind.PCIE_DSN if witnesses.PAIRS.fullmatch(text) else Kind.SERIAL
+    return bool(witnesses.normal(kind, text))
 
 
 def label(text: str) -> str:
