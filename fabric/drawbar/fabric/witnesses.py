@@ -40,6 +40,9 @@ _DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
 # amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
 AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+# The prefix of an organisation has up to three zeros before its first other digit.
+_SIXTEEN_DIGITS_MIN = 13
+_OCTETS = re.compile(r"[0-9a-f]{1,2}(?:[-:][0-9a-f]{1,2}){5}")
 _DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
 # Serial numbers that whole models show (Realtek, VIA), those that test boards have, and the default of Xilinx's PCIe blocks.
 _SHARED_DSNS = frozenset(
@@ -170,12 +173,17 @@ def _uuid(compared: str) -> str:
 
 
 def _sixteen(compared: str) -> str:
-    digits = _PADDING.sub("", compared.removeprefix("eui.").removeprefix("gpu-").removeprefix("0x"))
+    plain = compared.removeprefix("nvme-").removeprefix("eui.").removeprefix("gpu-").removeprefix("0x")
+    digits = _PADDING.sub("", plain)
+    if compared.startswith("0x") and len(digits) >= _SIXTEEN_DIGITS_MIN:
+        # rocm-smi writes the number without the zeros before it, as most printers of hexadecimal numbers do.
+        digits = digits.zfill(16)
     return digits if len(digits) == 16 and _is_telling(digits) and not identifiers.is_small(digits) else ""
 
 
 def _thirty_two(compared: str) -> str:
-    digits = _PADDING.sub("", compared.removeprefix("eui.").removeprefix("nguid.").removeprefix("0x"))
+    plain = compared.removeprefix("nvme-").removeprefix("eui.").removeprefix("nguid.").removeprefix("0x")
+    digits = _PADDING.sub("", plain)
     return digits if len(digits) == 32 and _is_telling(digits) and not identifiers.is_small(digits) else ""
 
 
@@ -187,6 +195,8 @@ def _nqn(compared: str) -> str:
 
 
 def _mac(compared: str) -> str:
+    if _OCTETS.fullmatch(compared):
+        compared = "".join(octet.zfill(2) for octet in re.split("[-:]", compared))
     digits = _PADDING.sub("", compared.removeprefix("0x").replace(".", ""))
     if (
         len(digits) != 12
