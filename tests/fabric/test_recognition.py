@@ -111,6 +111,11 @@ def test_the_forecast_says_whether_the_driver_is_needed() -> None:
         (Kind.NODE_GUID, "946d:ae03:0051:c02a", Kind.MAC, "94:6d:ae:51:c0:2a"),
         (Kind.NODE_GUID, "020a:f7ff:fe9c:1120", Kind.MAC, "00:0a:f7:9c:11:20"),
         (Kind.BOARD_SERIAL, "507C6F4A31D2", Kind.MAC, "50:7c:6f:4a:31:d2"),
+        (Kind.BOARD_SERIAL, "B4:96:91:4A:31:D2", Kind.MAC, "b4:96:91:4a:31:d2"),
+        (Kind.VPD_SERIAL, "B49691-4A31D2", Kind.MAC, "b4:96:91:4a:31:d2"),
+        (Kind.BOARD_SERIAL, "B8599FFFFE4A31D2", Kind.MAC, "b8:59:9f:4a:31:d2"),
+        (Kind.VPD_SERIAL, "BA:59:9F:FF:FE:4A:31:D2", Kind.MAC, "b8:59:9f:4a:31:d2"),
+        (Kind.PCIE_DSN, "00-00-b0-83-fe-cf-d4-05", Kind.MAC, "b0:83:fe:cf:d4:05"),
         (Kind.BOARD_SERIAL, "MT2304XZ04QF", Kind.VPD_SERIAL, "mt2304xz04qf"),
         (Kind.VPD_SERIAL, "1EB0A04U0LP3", Kind.NVME_SERIAL, "1eb0a04u0lp3"),
         (Kind.GPU_UUID, "d3ff740f-0000-1000-80a1-7c52e9f0b46d", Kind.GPU_UNIQUE_ID, "d3a17c52e9f0b46d"),
@@ -146,6 +151,15 @@ def test_an_identifier_itself_is_not_derived_though_it_follows_from_another() ->
 def test_the_dsn_of_a_gpu_is_no_mac_address() -> None:
     expanded = recognition.expand((_identifier(Kind.PCIE_DSN, DSN),))
     assert {each.kind for each in expanded} == {Kind.PCIE_DSN}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(Kind.PCIE_DSN, "00-00-00-00-00-00-12-34"), (Kind.BOARD_SERIAL, "0012340300567890")],
+)
+def test_a_number_without_a_mac_address_is_none(kind: Kind, text: str) -> None:
+    expanded = recognition.expand((_identifier(kind, text),))
+    assert {Kind.MAC, Kind.NODE_GUID}.isdisjoint(each.kind for each in expanded)
 
 
 @given(

@@ -59,6 +59,8 @@ READINGS_KEPT = 4096
 _V3 = re.compile(r"(?:vpd[-.:/]?)?v3=([0-9a-f]{32})")
 _DECIMAL = re.compile(r"[0-9]{4,19}")
 _TWELVE = re.compile(r"[0-9a-f]{12}")
+_WITH_MAC = re.compile(r"[0-9a-f]{6}ff(?:ff|fe)[0-9a-f]{6}")
+_SEPARATORS = re.compile(r"[-:]")
 _DISTINCT = re.compile(r".*[a-f-].*")
 
 
@@ -163,8 +165,11 @@ def _readings(listed: Identifier) -> tuple[Derived, ...]:
             texts = _macs(listed.value)
         case Kind.BOARD_SERIAL | Kind.VPD_SERIAL | Kind.NVME_SERIAL:
             texts = [(kind, listed.value) for kind in _TEXTS if kind is not listed.kind]
-            if _TWELVE.fullmatch(listed.value):
-                texts.append((Kind.MAC, listed.value))
+            plain = _SEPARATORS.sub("", listed.value)
+            if _TWELVE.fullmatch(plain):
+                texts.append((Kind.MAC, plain))
+            elif _WITH_MAC.fullmatch(plain):
+                texts += _macs(plain)
         case Kind.GPU_UUID:
             texts = [(Kind.GPU_UUID, identifiers.swap_uuid(listed.value.replace("-", "")))]
             if spelt := witnesses.AMD_UUID.fullmatch(listed.value):
@@ -188,6 +193,9 @@ def _macs(digits: str) -> list[tuple[Kind, str]]:
             return [(Kind.MAC, head + tail), (Kind.MAC, flipped + tail)]
         case "0300":
             return [(Kind.NODE_GUID, digits), (Kind.MAC, head + tail)]
+        case _ if digits.startswith("0000"):
+            # Broadcom's NetXtreme (tg3).
+            return [(Kind.MAC, digits[4:])]
         case _:
             return []
 
