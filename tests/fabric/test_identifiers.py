@@ -48,6 +48,25 @@ PLACEHOLDERS = (
     *("[Insufficient Permissions]", "[GPU requires reset]", "Not Supported", "To be determined", "ERR!"),
     *("VB1234-56789", "1234567890ABCDEF", "9876543210", "0x123456789", "ABCDEFGHIJKLMNOPQRST"),
     *("N/A N/A", "none (none)", "No S/N", "SN0000000000", "-1", "4294967295", "18446744073709551615"),
+    *(
+        "GPU-XX",
+        "CPU-XX",
+        "<BAD INDEX>",
+        "<OUT OF SPEC>",
+        "<access denied>",
+        "Read Error",
+        "No data",
+        "missing",
+    ),
+    *("[Requested functionality has been deprecated]", "[Function Not Found]", "NOT_FOUND", "No Information"),
+    *("unset", "<unset>", "Uninitialized", "UNPROGRAMMED", "unsupported", "unavailable"),
+    *(
+        "Default Serial Number",
+        "Product Serial Number",
+        "Serial Number Not Available",
+        "S/N: N/A",
+        "Asset Tag: 0",
+    ),
     *("Invalid serial", "<unknown>", "UNKNOWN SERIAL", "Unknow", "nil", "<null>", "T.B.D.", "[Empty]"),
 )
 
@@ -63,6 +82,7 @@ def test_a_placeholder_is_no_identifier(text):
         *("MT2242XZ00QA", "1654422007043", "0320117104864", "11", "CZ-00-1", "S4EVNX0", "PHLN012300A5"),
         *("VMware-56 4d 4f 9a", "None5", "OEM-77A1", "EMPTY-RACK-7", "XFL1LWAB5Y1M", "50121119CG3R", "12345"),
         *(
+            *("SN: MT2304XZ04QF", "Serial Number 4711", "Board 7", "System-7"),
             "0x1234",
             "0xf",
             "1234567",

@@ -21,17 +21,21 @@ _NUMBERED = re.compile(r"(?:0x|[a-z]{0,3})([0-9]+)")
 # The last two are -1 in 32 and in 64 bits.
 _UNSET_NUMBER = re.compile(r"0x(?:0+|f{8,})|[a-z]{1,3}0{6,}|4294967295|18446744073709551615")
 _NEGATIVE = re.compile(r"-[0-9]+")
-# Without blanks, punctuation and capitals: vendors write one placeholder in many ways.
+# Without blanks, punctuation and capitals: vendors write one placeholder in many ways. rocminfo prints GPU-XX for a GPU without a
+# unique id; dmidecode prints <BAD INDEX> and <OUT OF SPEC>.
 _PLACEHOLDERS = frozenset(
     {
         "",
         "0",
         "absent",
+        "accessdenied",
+        "badindex",
         "baseboardserialnumber",
         "blank",
         "boardserialnumber",
         "chassisserialnumber",
         "chassissn",
+        "cpuxx",
         "default",
         "defaultstring",
         "efault",
@@ -39,6 +43,8 @@ _PLACEHOLDERS = frozenset(
         "err",
         "error",
         "false",
+        "functionnotfound",
+        "gpuxx",
         "missing",
         "na",
         "nan",
@@ -46,6 +52,7 @@ _PLACEHOLDERS = frozenset(
         "noassetinformation",
         "noassettag",
         "nodata",
+        "noinformation",
         "none",
         "nonespecified",
         "noserial",
@@ -54,8 +61,10 @@ _PLACEHOLDERS = frozenset(
         "notapplicable",
         "notavailable",
         "notdefined",
+        "notfound",
         "notinstalled",
         "notpresent",
+        "notprogrammed",
         "notprovided",
         "notset",
         "notsettable",
@@ -63,6 +72,7 @@ _PLACEHOLDERS = frozenset(
         "null",
         "oem",
         "oemserial",
+        "outofspec",
         "readerror",
         "readfailed",
         "serial",
@@ -74,11 +84,10 @@ _PLACEHOLDERS = frozenset(
         "systemserialnumber",
         "tba",
         "tbd",
-        "unavailable",
         "undefined",
         "unidentified",
         "unknow",
-        "unsupported",
+        "unset",
     }
 )
 _PLACEHOLDER_PREFIXES = (
@@ -89,11 +98,33 @@ _PLACEHOLDER_PREFIXES = (
     "tobefiled",
     "tobefilled",
     "tobeset",
+    "unavailable",
+    "uninitiali",
     "unknown",
+    "unprogrammed",
     "unspecified",
+    "unsupported",
 )
 # Sentences of letters alone, such as nvidia-smi's "[Insufficient Permissions]" and "[GPU requires reset]".
-_SENTENCE_BEGINNINGS = ("gpuislost", "gpurequires", "insufficient", "not", "please", "tobe", "undefined")
+_SENTENCE_BEGINNINGS = (
+    *(
+        "gpuislost",
+        "gpurequires",
+        "insufficient",
+        "not",
+        "please",
+        "requestedfunctionality",
+        "tobe",
+        "undefined",
+    ),
+)
+# Words that name the number. A text of these alone has none, and neither has one with a placeholder after them.
+_LABELS = frozenset(
+    {
+        *("asset", "baseboard", "board", "chassis", "default", "device", "number", "no", "product", "serial"),
+        *("sn", "system", "tag"),
+    }
+)
 # Test patterns of firmware: digits, or pairs of digits, that count up or down. VirtualBox gives every NVMe disk the serial number
 # VB1234-56789, and Intel's CXL FPGA shows the Device Serial Number 12-34-56-78-90-00-00-00. Of a maker's numbers of nine digits,
 # fewer than one in ten million is such a pattern. The first device with one costs its owner an attach by slot or sole arrival. A
@@ -203,6 +234,9 @@ def _is_placeholder(compared: str) -> bool:
     if len(words) > 1 and (
         (key.isalpha() and key.startswith(_SENTENCE_BEGINNINGS)) or all(map(_is_placeholder, words))
     ):
+        return True
+    rest = [word for word in words if "".join(filter(str.isalnum, word)) not in _LABELS]
+    if len(rest) < len(words) > 1 and _is_placeholder(" ".join(rest)):
         return True
     numbered = _NUMBERED.fullmatch(key)
     return _is_counted(numbered[1] if numbered is not None else key)
