@@ -176,6 +176,17 @@ CASES = {
         },
         {("board-serial", "xfl1rt5pm0ab"), ("mac", "00:0a:35:06:51:c4")},
     ),
+    "an Alveo with a Versal chip": (
+        ((0x10EE, 0x5094), ACCELERATOR),
+        {
+            "driver": "xclmgmt",
+            "files": {
+                "hwmon_sdm.m.33554432/serial_num": "XFL1ZZB5Y1M2",
+                "hwmon_sdm.m.33554432/mac_addr0": "00:0A:35:0A:51:C4",
+            },
+        },
+        {("board-serial", "xfl1zzb5y1m2"), ("mac", "00:0a:35:0a:51:c4")},
+    ),
     "an Intel card with a board controller": (
         (PAC, ACCELERATOR),
         {
@@ -321,7 +332,11 @@ FILES = {
     ),
     "cxl_pci": (CMM, CXL, ("mem0/serial",)),
     "habanalabs": (GAUDI, ACCELERATOR, ("fuse_ver",)),
-    "xclmgmt": (ALVEO, ACCELERATOR, ("xmc.m/serial_num", "xmc.m/mac_addr0")),
+    "xclmgmt": (
+        ALVEO,
+        ACCELERATOR,
+        ("xmc.m/serial_num", "xmc.m/mac_addr0", "hwmon_sdm.m/serial_num", "hwmon_sdm.m/mac_addr0"),
+    ),
     "dfl-pci": (PAC, ACCELERATOR, ("fpga_region/region0/mac_address", "fpga_region/region0/mac_count")),
 }
 

@@ -5,8 +5,8 @@ placeholder, a text with control characters and a text of a megabyte give no ide
 
 Sources: Documentation/ABI/testing/sysfs-bus-pci (`serial_number`, the Device Serial Number since Linux 6.18),
 sysfs-class-net, sysfs-driver-habanalabs, sysfs-driver-intel-m10-bmc, sysfs-bus-cxl; Documentation/gpu/amdgpu
-(`unique_id`, `serial_number` and `product_number` of the board); drivers/nvme/host/sysfs.c; XRT's `xmc` (`serial_num`,
-`mac_addr*`); NVIDIA's driver, README, "procfs interface".
+(`unique_id`, `serial_number` and `product_number` of the board); drivers/nvme/host/sysfs.c; XRT's `xmc` and
+`hwmon_sdm` (`serial_num`, `mac_addr*`); NVIDIA's driver, README, "procfs interface".
 """
 
 import itertools
@@ -25,7 +25,9 @@ from drawbar.fabric.witnesses import Identifier, Kind
 
 _VIRTIO = re.compile(r"virtio\d+")
 _NAMESPACE = re.compile(r"nvme\d+(?:c\d+)?n\d+")
-_XMC = re.compile(r"xmc(?:\W.*)?")
+# XRT's board controller: of Alveo cards, and of those with a Versal chip.
+_XRT = ("xmc", "hwmon_sdm")
+_XMC = re.compile(rf"(?:{'|'.join(_XRT)})(?:\W.*)?")
 _DASHED = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
 _GPU_UUID = re.compile(r"^GPU UUID:\s*(\S+)\s*$", re.MULTILINE)
 _UUID_OF_TIME = re.compile(r"[0-9a-f]{12}(?:1[0-9a-f]|[0-9a-f]{2}1)", re.IGNORECASE)
@@ -159,7 +161,7 @@ def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
         return reader
     if driver == "habanalabs" and name in ("habanalabs", "accel"):
         return _habanalabs
-    if name.startswith("xmc") and _XMC.fullmatch(name):
+    if name.startswith(_XRT) and _XMC.fullmatch(name):
         return _xmc
     if name.startswith("mem") and model.MEMDEV.fullmatch(name):
         return _memdev
