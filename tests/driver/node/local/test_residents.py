@@ -9,8 +9,10 @@ from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import residents
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Kind
 
 BOOT = "boot-1"
+NQN = "nqn.2019-10.com.kioxia:kcd6xlul960g:61x0a003tcd8"
 
 
 def function(address="0000:65:00.0", device_class=DeviceClass.GPU, **fields):
@@ -349,3 +351,48 @@ def test_the_defaults_are_right():
 def test_the_marks_of_an_attachment_are_all_that_decides_which_card_it_means(changed, matters):
     marks = residents.marks(attachment("s", status=make_status()))
     assert (residents.marks(changed) != marks) is matters
+
+
+def file(path, **fields):
+    return model.DeviceNode(
+        **{"path": path, "major": 1, "minor": 0, "block": False, "subsystem": ""} | fields
+    )
+
+
+def test_the_functions_of_an_iommu_group_are_offered_once():
+    first, second, third = (
+        card(
+            address=f"0000:0{number}:00.0", serial=f"SN {number}", device_nodes=(file(f"/dev/vfio/{group}"),)
+        )
+        for number, group in ((1, 12), (2, 12), (3, 13))
+    )
+    names, refused = choose_residents(first, second, third)
+    assert names == {"gpu-sn-1", "gpu-sn-3"}
+    assert refused == {"gpu-sn-2": "it has /dev/vfio/12 in common with gpu-sn-1, which is offered"}
+    assert choose_residents(first, second, held=frozenset({"gpu-sn-2"}))[0] == {"gpu-sn-2"}
+    assert choose_residents(first, second, held=frozenset({"gpu-sn-1", "gpu-sn-2"}))[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "common"),
+    [
+        pytest.param(("/dev/nvme0n1", "/dev/nvme0n1"), "/dev/nvme0n1", id="with-multipath"),
+        pytest.param(("/dev/nvme0n1", "/dev/nvme1n1"), NQN, id="without-multipath"),
+    ],
+)
+def test_a_disk_with_two_controllers_is_offered_once(nodes, common):
+    paths = (
+        card(
+            address=f"0000:0{number}:00.0",
+            device_class=DeviceClass.NVME,
+            nvme="61X0A003TCD8",
+            identifiers=cards.identifiers(Kind.NVME_NQN, NQN),
+            device_nodes=(file(path, block=True),),
+        )
+        for number, path in enumerate(nodes, 1)
+    )
+    names, refused = choose_residents(*paths, wanted=residents.Selection(classes=("nvme",)))
+    assert names == {"nvme-0000-01-00-0"}
+    assert refused == {
+        "nvme-0000-02-00-0": f"it has {common} in common with nvme-0000-01-00-0, which is offered"
+    }

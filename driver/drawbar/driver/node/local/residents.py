@@ -12,6 +12,7 @@ Invariants, for any configuration:
 - No device that the host needs is offered: a disk in use, a network interface with an address, a bridge, the screen of a
   management controller. A device in use by a claim here stays offered, because the claim is its user.
 - A card is offered as a whole or as its virtual functions, never both.
+- A device file is offered once, and so is a disk with two controllers. Under vfio, all functions of an IOMMU group have one file.
 
 Each refused device has a reason, because operators ask for it.
 
@@ -23,7 +24,7 @@ import enum
 import fnmatch
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -325,7 +326,29 @@ def choose(
             offered.append(resident)
         else:
             refused[resident.name] = reason
-    return Choice(offered=tuple(offered), refused=refused)
+    sharing = _find_sharing(offered, situation.held)
+    return Choice(
+        offered=tuple(resident for resident in offered if resident.name not in sharing),
+        refused=refused | sharing,
+    )
+
+
+def _find_sharing(offered: Iterable[Resident], held: Container[str]) -> dict[str, str]:
+    """Return why devices with a file or an NVMe subsystem of another one are not offered, by name.
+
+    A device in use by a claim comes first.
+    """
+    sharing: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for resident in sorted(offered, key=lambda each: each.name not in held):
+        names = {node.path for node in resident.card.device_nodes}
+        names |= {each.value for each in resident.card.identifiers if each.kind is Kind.NVME_NQN}
+        shared = min(names & owners.keys(), default=None)
+        if shared is None or resident.name in held:
+            owners |= dict.fromkeys(names, resident.name)
+        else:
+            sharing[resident.name] = f"it has {shared} in common with {owners[shared]}, which is offered"
+    return sharing
 
 
 def _reason(resident: Resident, selection: Selection, situation: Situation) -> str | None:
