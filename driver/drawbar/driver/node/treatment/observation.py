@@ -15,11 +15,13 @@ from drawbar.driver.api import attachments
 from drawbar.driver.node import classes
 from drawbar.driver.node.classes.generic import Eraser, Report
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import cxl, files, index, model, pci
+from drawbar.driver.node.inventory import cxl, files, hotplug, index, model, pci
 from drawbar.driver.node.treatment import erasing, hooks, plan
 from drawbar.fabric.classes import DeviceClass
 
 _FUNCTIONS = 8
+_DEVICE_0 = ":00"
+"""The end of the address of the only device below a port of PCI Express."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,18 +214,36 @@ def _is_nameless(function: model.PciFunction) -> bool:
     return function.driver is None and not named
 
 
-def _functions_in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
-    """Yield every function in or below a slot."""
-    slot_address = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
-    for number in range(_FUNCTIONS if slot_address else 0):
-        link = files.link_target(f"{host.sysfs}/bus/pci/devices/{slot_address}.{number}")
-        if link is not None:
-            port = files.resolve_below_root(link).rpartition("/")[0]
-            for address in _addresses_below(host, port):
-                function = reader.read_function(host.sysfs, address)
-                if function is not None:
-                    yield function
+def _functions_in_slot(host: classes.Host, name: str) -> Iterator[model.PciFunction]:
+    """Yield every function in or below a slot, and none if its place is unknown."""
+    slot = hotplug.read_slot(os.fspath(host.sysfs), name) if name else None
+    for address in _addresses_in(host, slot) if slot is not None and not slot.is_ambiguous else ():
+        function = reader.read_function(host.sysfs, address)
+        if function is not None:
+            yield function
+
+
+def _addresses_in(host: classes.Host, slot: model.Slot) -> Iterator[str]:
+    if slot.port is not None:
+        yield from _addresses_below(host, _path(host, slot.port) or "")
+        return
+    for number in range(_FUNCTIONS):
+        path = _path(host, f"{slot.address}.{number}")
+        if path is None:
+            continue
+        *_, port, address = path.split("/")
+        if slot.address.endswith(_DEVICE_0) and pci.ADDRESS.fullmatch(port):
+            # With ARI its functions have all device numbers of the bus.
+            yield from _addresses_below(host, path.removesuffix(f"/{address}"))
             return
+        # The other devices of this bus are in other slots, or on the mainboard.
+        yield address
+        yield from _addresses_below(host, path)
+
+
+def _path(host: classes.Host, address: str) -> str | None:
+    link = files.link_target(f"{host.sysfs}/bus/pci/devices/{address}")
+    return files.resolve_below_root(link) if link is not None else None
 
 
 def _addresses_below(host: classes.Host, path: str) -> Iterator[str]:
