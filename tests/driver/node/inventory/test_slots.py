@@ -187,6 +187,14 @@ def test_a_list_of_capabilities_that_runs_in_a_circle_ends():
     assert hotplug.find_port(bytes(space)) == hotplug.PortCapability()
 
 
+def test_a_slot_that_was_empty_at_boot_may_have_the_address_of_its_bus(tmp_path):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    tree.port("pci0021:00/0021:00:00.0", bus=1, kind=kerneltrees.ROOT_PORT)
+    tree.function("pci0021:00/0021:00:00.0/0021:01:00.0", **GPU)
+    tree.slot("GPU4", "0021:01")
+    assert cards(tree) == {"0021:01:00.0": ("GPU4", [])}
+
+
 @pytest.mark.parametrize("address", ["", "0000:80:03\0", "../../../etc", "0000:80:03.0", "x" * 5000])
 def test_a_slot_without_an_address_in_its_form_is_none(tmp_path, address):
     tree = kerneltrees.Tree(tmp_path / "sys")

@@ -1,7 +1,8 @@
 """The reader of hot-plug slots in sysfs, and of the ports above them.
 
 The files of a slot depend on its port's capabilities; without a hot-plug driver there are no slots. `address`
-has no function number. For a hot-plug driver's slot it is the address of the device in the slot. For a slot numbered by
+has no function number, and on POWER no device number either if the slot was empty at boot (drivers/pci/slot.c,
+"Placeholder slots"). For a hot-plug driver's slot it is the address of the device in the slot. For a slot numbered by
 firmware (`_SUN`, drivers/acpi/pci_slot.c) it may be the address of the device with the port above the slot. All ports of
 that device share this address. The number in the slot's name identifies the port, by one of three files:
 `firmware_node/sun`, the physical slot number of its Slot Capabilities (PCI Express Base Specification, 7.5.3.9), or its
@@ -17,7 +18,7 @@ import msgspec
 
 from drawbar.driver.node.inventory import files, model, pci
 
-_SLOT_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
+_SLOT_ADDRESS = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2})(:[0-9a-f]{2})?")
 _SLOTS = "bus/pci/slots"
 
 
@@ -41,9 +42,10 @@ def read_slot(root: str, name: str, functions: Collection[str] | None = None) ->
         functions: the addresses of all functions, if they are listed already.
     """
     path = f"{root}/{_SLOTS}/{name}"
-    address = files.text(path + "/address")
-    if address is None or _SLOT_ADDRESS.fullmatch(address) is None:
+    match = _SLOT_ADDRESS.fullmatch(files.text(path + "/address") or "")
+    if match is None:
         return None
+    address = f"{match[1]}{match[2] or ':00'}"
     ports = _ports_at(root, address, functions)
     port = _port_of_slot(root, name, ports)
     return model.Slot(
