@@ -123,6 +123,12 @@ CASES = {
                 "net/representor/address": "94:6d:ae:51:c0:04",
                 "net/representor/addr_assign_type": "0",
                 "net/representor/phys_port_name": "pf0vf3",
+                "net/host/address": "94:6d:ae:51:c0:06",
+                "net/host/addr_assign_type": "0",
+                "net/host/phys_port_name": "c1pf0",
+                "net/port0/address": "94:6d:ae:51:c0:07",
+                "net/port0/addr_assign_type": "0",
+                "net/port0/phys_port_name": "p0pf0vf1",
                 "net/ib0/address": "00:00:10:29:fe:80:00:00:00:00:00:00:94:6d:ae:03:00:51:c0:2a",
                 "net/ib0/addr_assign_type": "0",
                 "net/port/address": "94:6d:ae:51:c0:05",
@@ -131,6 +137,18 @@ CASES = {
             },
         },
         {("mac", "94:6d:ae:51:c0:05")},
+    ),
+    "members of a bond": (
+        (E810, NIC),
+        {
+            "driver": "ice",
+            "files": {
+                "net/e0/address": "94:6d:ae:51:c0:05",
+                "net/e0/addr_assign_type": "3",
+                "net/e0/bonding_slave/perm_hwaddr": "94:6d:ae:51:c0:06",
+            },
+        },
+        {("mac", "94:6d:ae:51:c0:06")},
     ),
     "a virtual machine's network card": (
         ((0x1AF4, 0x1041), NIC),

@@ -31,8 +31,6 @@ _XMC = re.compile(rf"(?:{'|'.join(_XRT)})(?:\W.*)?")
 _DASHED = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
 _GPU_UUID = re.compile(r"^GPU UUID:\s*(\S+)\s*$", re.MULTILINE)
 _UUID_OF_TIME = re.compile(r"[0-9a-f]{12}(?:1[0-9a-f]|[0-9a-f]{2}1)", re.IGNORECASE)
-# A port of another function or of a subfunction (include/net/devlink.h), such as `pf0vf3` and `c1pf0sf88`.
-_REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+")
 # NVM Express Base Specification 4.7: with a dot in the date, the kernel made it for a device without one.
 _KERNELS_NQN = "nqn.2014.08.org.nvmexpress:"
 _MELLANOX = 0x15B3
@@ -41,6 +39,7 @@ _ENTRIES_MAX = 64
 _FOLDERS_MAX = 256
 _DEPTH_MAX = 8
 _MACS_MAX = 16
+_OF_BOND_MEMBER = "bonding_slave/perm_hwaddr"
 _IS_PERMANENT = "0"  # NET_ADDR_PERM (include/uapi/linux/netdevice.h)
 
 
@@ -198,11 +197,11 @@ def _wwid_texts(text: _Text) -> Iterator[_Text]:
 def _net(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:
     for name in _list_names(directory, folder):
         below = f"{folder}/{name}"
-        if files.text(f"{below}/addr_assign_type", directory.descriptor) != _IS_PERMANENT:
+        if pci.is_representor(files.text(f"{below}/phys_port_name", directory.descriptor)):
             continue
-        port = files.text(f"{below}/phys_port_name", directory.descriptor)
-        if port is None or not _REPRESENTOR.fullmatch(port):
-            yield _text(directory, Kind.MAC, f"{below}/address")
+        is_permanent = files.text(f"{below}/addr_assign_type", directory.descriptor) == _IS_PERMANENT
+        # A member of a bond has the bond's address.
+        yield _text(directory, Kind.MAC, f"{below}/{'address' if is_permanent else _OF_BOND_MEMBER}")
 
 
 def _virtio(directory: FunctionDirectory, folder: str) -> Iterator[_Text]:

@@ -152,9 +152,14 @@ def _is_another_device(name: str) -> bool:
     return ADDRESS.match(name) is not None or _SUBFUNCTION.fullmatch(name) is not None
 
 
+def is_representor(port: str | None) -> bool:
+    """Return whether a network interface with this name of a port stands for another function."""
+    return _REPRESENTOR.match(port or "") is not None
+
+
 def _is_own_interface(path: str) -> bool:
     """Return whether the network interface in this directory belongs to the function above it."""
-    if _REPRESENTOR.match(files.text(path + "/phys_port_name") or ""):
+    if is_representor(files.text(path + "/phys_port_name")):
         return False
     link = files.text(path + "/iflink")
     if link is not None and link != files.text(path + "/ifindex"):
