@@ -44,7 +44,7 @@ class Gpus:
         return result
 
 
-@pytest.mark.parametrize("mode", [None, "SPX"])
+@pytest.mark.parametrize("mode", [None, "SPX", "UNKNOWN"])
 def test_a_whole_gpu_has_its_own_files_and_the_drivers(tmp_path, mode):
     gpus = Gpus(tmp_path, mode)
     assert gpus.shown == {5: ([128], None)}

@@ -20,8 +20,8 @@ EVENTS = re.compile(r"/devices/(?:platform|faux)/amdgpu_xcp[._]\d+(?:/|$)")
 """The directories with events about new and removed partitions."""
 _PARTITION = re.compile(r"amdgpu_xcp[._]\d+")
 _WHOLE = "SPX"
-_COUNTS = {"DPX": 2, "TPX": 3, "QPX": 4}
-"""The number of partitions in each mode; for CPX it depends on the GPU."""
+_COUNTS = {"UNKNOWN": 1, "DPX": 2, "TPX": 3, "QPX": 4}
+"""The least number of partitions in each mode; for CPX it depends on the GPU. The driver may not know the mode."""
 _DEVICES = "bus/pci/devices"
 _TOPOLOGY = "class/kfd/kfd/topology/nodes"
 
