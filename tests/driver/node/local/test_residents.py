@@ -12,6 +12,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
 
 BOOT = "boot-1"
+UUID = "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"
 NQN = "nqn.2019-10.com.kioxia:kcd6xlul960g:61x0a003tcd8"
 
 
@@ -26,6 +27,10 @@ def card(*functions, slot=None, memdevs=(), **changes):
 def attachment(serial="", *, status=None, **identity):
     identifiers = attachments.Identity(device_class="gpu", serial=serial, **identity)
     return scenes.attachment(deleting=True, identity=identifiers, status=status, device="x")
+
+
+def shown(kind, value, **more):
+    return attachments.DeviceIdentifier(kind=kind, value=value, **more)
 
 
 def make_status(**report):
@@ -97,6 +102,34 @@ def test_a_card_that_lives_here_is_offered():
             id="attached-and-nothing-known-but-the-kind",
         ),
         pytest.param(
+            card(identifiers=cards.identifiers(Kind.GPU_UUID, UUID)),
+            {"attached": (attachment("1654422009913", identifiers=(shown("gpu-uuid", UUID),)),)},
+            "belongs to fabric",
+            id="attached-by-an-identifier",
+        ),
+        pytest.param(
+            card(dsn="b4-96-91-ff-ff-4a-31-d2"),
+            {"attached": (attachment(identifiers=(shown("board-serial", "b496914a31d2"),)),)},
+            "belongs to fabric",
+            id="attached-by-an-identifier-derived-from-another",
+        ),
+        pytest.param(
+            card(),
+            {"attached": (attachment("1654422009913", pci_id="10de:2330", sole_arrival=True),)},
+            "may be the device of attachment fab.x",
+            id="attached-with-a-number-that-no-node-reads",
+        ),
+        pytest.param(
+            card(dsn="5c-21-0f-69-a4-2d-b0-48"),
+            {
+                "attached": (
+                    attachment("1654422009913", pci_id="10de:2330", identifiers=(shown("gpu-uuid", UUID),)),
+                )
+            },
+            "may be the device of attachment fab.x",
+            id="attached-with-a-number-that-the-card-does-not-show-yet",
+        ),
+        pytest.param(
             card(), {"busy": {"0000:65:00.0": "the host uses its disk: x"}}, "the host uses", id="busy"
         ),
     ],
@@ -124,6 +157,20 @@ def test_foreign_and_busy_devices_are_refused_with_the_reason(resident, situatio
             id="address-of-an-earlier-boot",
         ),
         pytest.param(card(), {"attached": (attachment(pci_id="10de:1111"),)}, id="another-kind"),
+        pytest.param(
+            card(identifiers=cards.identifiers(Kind.GPU_UUID, UUID.replace("8", "9"))),
+            {
+                "attached": (
+                    attachment("1654422009913", pci_id="10de:2330", identifiers=(shown("gpu-uuid", UUID),)),
+                )
+            },
+            id="another-number-of-the-kind",
+        ),
+        pytest.param(
+            card(identifiers=cards.identifiers(Kind.VPD_SERIAL, "MT2304XZ04QF")),
+            {"attached": (attachment(identifiers=(shown("vpd-serial", "mt2304xz04qf", shared=True),)),)},
+            id="a-number-of-several-devices",
+        ),
         pytest.param(
             card(function(slot="3"), slot=cards.slot("3", powered=None, present=None)),
             {},

@@ -22,6 +22,7 @@ Source: `resource.k8s.io/v1` Device.name (a DNS label), ResourcePool.name (DNS s
 import collections
 import enum
 import fnmatch
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -32,7 +33,7 @@ import msgspec
 from drawbar.driver import expressions
 from drawbar.driver.api import attachments, deviceplugins, dnsnames
 from drawbar.driver.node.inventory import model
-from drawbar.fabric import witnesses
+from drawbar.fabric import recognition, witnesses
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 from drawbar.fabric.witnesses import Kind
 
@@ -444,7 +445,7 @@ def virtual_functions(
 
 def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str) -> bool:
     serial, node = attachment.identity.serial, attachment.status.node
-    if serial and _has_serial(card, serial):
+    if (serial and _has_serial(card, serial)) or _has_identifier(card, attachment.identity):
         return True
     seen_at = node.pci_address if node is not None and node.boot_id == boot_id else ""
     if seen_at and any(function.address == seen_at for function in card.functions):
@@ -453,17 +454,22 @@ def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: 
 
 
 def _possible_attachment(resident: Resident, situation: Situation) -> str | None:
-    """Return why the device may be a fabric's, or None.
-
-    An attachment without any identifier may mean any device of its kind.
-    """
+    """Return why the device may be a fabric's, or None."""
     kind = f"{resident.whole.first.vendor:04x}:{resident.whole.first.device:04x}"
     for attachment in situation.attached if resident.name not in situation.held else ():
         identity, node = attachment.identity, attachment.status.node
-        is_identified = identity.serial or _slots(attachment) or (node is not None and node.pci_address)
-        if not is_identified and identity.pci_id == kind:
+        is_located = _slots(attachment) or (node is not None and node.pci_address)
+        if not is_located and identity.pci_id == kind and not _is_another(resident.whole, identity):
             return f"it may be the device of attachment {attachment.metadata.name}, of which no more is known"
     return None
+
+
+def _is_another(card: model.Card, identity: attachments.Identity) -> bool:
+    """Return whether the card, which has none of the device's numbers, shows numbers that can be compared with them."""
+    kinds = {each.kind for each in identity.identifiers if not each.shared} & set(recognition.STRENGTH)
+    if kinds:
+        return any(each.kind in kinds for each in card.bare.identifiers)
+    return bool(identity.serial) and not identity.sole_arrival
 
 
 def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
@@ -485,6 +491,24 @@ def _has_serial(card: model.Card, text: str) -> bool:
         if function.dsn and numbers & model.serial_numbers(function.dsn):
             return True
     return any(memdev.serial in numbers for memdev in card.memdevs if memdev.serial is not None)
+
+
+def _has_identifier(card: model.Card, identity: attachments.Identity) -> bool:
+    """Return whether the card shows an identifier of the device, as itself or as derived from another one."""
+    own = _list_keys(identity)
+    return bool(own) and any(
+        (each.kind, each.value) in own for each in recognition.expand(card.bare.identifiers)
+    )
+
+
+@functools.lru_cache(1024)
+def _list_keys(identity: attachments.Identity) -> frozenset[tuple[str, str]]:
+    """Return kind and value of the device's own identifiers, including derived ones."""
+    named = ((each.kind, each.value) for each in identity.identifiers if not each.shared)
+    made = (witnesses.identifier(Kind(kind), value) for kind, value in named if kind in recognition.STRENGTH)
+    return frozenset(
+        (each.kind, each.value) for each in recognition.expand(each for each in made if each is not None)
+    )
 
 
 def _foreign_slot(card: model.Card, selection: Selection) -> str | None:
