@@ -53,6 +53,11 @@ CASES = {
         {"driver": "amdgpu", "files": {"serial_number": DSN, "unique_id": "0"}},
         {("pcie-dsn", DSN)},
     ),
+    "an AMD GPU whose serial number is that of its chip": (
+        ((0x1002, 0x738C), DISPLAY),
+        {"driver": "amdgpu", "files": {"unique_id": "0e54792172da5eeb", "serial_number": "e54792172da5eeb"}},
+        {("gpu-unique-id", "0e54792172da5eeb")},
+    ),
     "files of another driver": (
         (MI210, DISPLAY),
         {"driver": "radeon", "files": {"unique_id": "d3a17c52e9f0b46d", "serial_number": "692231000117"}},

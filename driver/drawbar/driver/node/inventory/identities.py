@@ -136,7 +136,7 @@ def _own_texts(directory: FunctionDirectory) -> Iterator[_Text]:
         # Two files share this name: the kernel's Device Serial Number, and the serial number of AMD's board.
         text = files.text("serial_number", directory.descriptor)
         is_dsn = text is not None and _DASHED.fullmatch(text) is not None
-        if is_dsn or is_amd:
+        if is_dsn or (is_amd and not _is_unique_id(directory, text)):
             yield (Kind.PCIE_DSN if is_dsn else Kind.BOARD_SERIAL), text, "serial_number"
     if is_amd:
         for name, kind in (("unique_id", Kind.GPU_UNIQUE_ID), ("product_number", Kind.PART_NUMBER)):
@@ -144,6 +144,12 @@ def _own_texts(directory: FunctionDirectory) -> Iterator[_Text]:
                 yield kind, files.text(name, directory.descriptor), name
     if directory.driver == "habanalabs" and "fuse_ver" in directory.names:
         yield _fuse_version(directory, "fuse_ver")
+
+
+def _is_unique_id(directory: FunctionDirectory, serial: str | None) -> bool:
+    """Return whether the serial number is the chip's unique id, as amdgpu prints it for boards whose FRU it cannot read."""
+    unique = files.text("unique_id", directory.descriptor) if "unique_id" in directory.names else None
+    return bool(unique) and (serial or "").lstrip("0") == (unique or "").lstrip("0")
 
 
 def _gpu_uuid(information: str | None) -> str | None:
