@@ -350,6 +350,14 @@ async def test_the_real_error_of_a_write_is_reported(tree):
         await kernel.Kernel(tree).remove(ADDRESS)
 
 
+async def test_the_name_of_a_slot_may_have_blanks(tree):
+    folder = tree / "bus/pci/slots/UIO Slot1"
+    folder.mkdir(parents=True)
+    (folder / "power").write_text("1\n")
+    await kernel.Kernel(tree).power_slot("UIO Slot1", on=False)
+    assert (folder / "power").read_text().strip() == "0"
+
+
 async def test_a_slot_that_its_driver_has_switched_off_is_off(tree):
     """pciehp answers ENODEV ("Already disabled") where the port has no power controller; its file says 1 for ever."""
 

@@ -76,8 +76,8 @@ _REFUSED_BITS = {
     errno.ENOMEM: "the kernel has no memory for the bitstream",
 }
 
-# The form of one component of a path. No such name leads out of its directory.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+# The form of one component of a path. No such name leads out of its directory. Slots of POWER hosts are named "UIO Slot1".
+_NAME = re.compile(r"[A-Za-z0-9_][ A-Za-z0-9_.:-]*")
 
 
 class CharacterDevice(msgspec.Struct, frozen=True, kw_only=True):
