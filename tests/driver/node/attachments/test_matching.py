@@ -601,6 +601,15 @@ def test_the_slot_seen_in_this_boot_takes_precedence(attached, slot_name):
     assert matching.find_expected_slot(attached, "boot-1") == slot_name
 
 
+def test_cards_of_the_model_that_show_no_number_are_named():
+    silent = function("1", driver="vfio-pci")
+    other, model_of_another = shows("2", f"gpu-uuid={OTHER_UUID}"), function("3", device=0x2331)
+    wanted = identity(f"gpu-uuid={UUID}", pci_id="10de:2330")
+    outcome = matching.match(inventory(silent, other, model_of_another), wanted)
+    assert isinstance(outcome, matching.Absent)
+    assert [card.address for card in outcome.silent] == [silent.address]
+
+
 serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])
 
 

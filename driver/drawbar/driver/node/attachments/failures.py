@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.node.attachments import actions, matching
+from drawbar.driver.node.attachments import actions, matching, witnesses
 from drawbar.driver.node.inventory import model
 
 _NAMED = 4
@@ -47,8 +47,8 @@ def build_late(observed: actions.Observed) -> actions.ReportFailed:
             why = observed.attempt.missing if observed.attempt is not None else ""
             text = f"{_describe(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=reasons.SLOT_NOT_POWERED, message=text)
-        case matching.Absent(slot=slot):
-            return _build_absent(observed, slot)
+        case matching.Absent(slot=slot, silent=silent):
+            return _build_absent(observed, slot, silent)
 
 
 def _build_unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
@@ -79,7 +79,9 @@ def find_dead_link(card: model.Card) -> str | None:
     return None
 
 
-def _build_absent(observed: actions.Observed, slot: model.Slot | None) -> actions.ReportFailed:
+def _build_absent(
+    observed: actions.Observed, slot: model.Slot | None, silent: Sequence[model.Card]
+) -> actions.ReportFailed:
     attachment, waited = observed.attachment, f"{observed.patience.total_seconds():.0f} s of the attach"
     if slot is not None and slot.present and slot.powered:
         text = f"slot {slot.name} has a card and power, and {_describe(attachment)} did not appear within {waited}"
@@ -98,7 +100,19 @@ def _build_absent(observed: actions.Observed, slot: model.Slot | None) -> action
         else "look at "
     )
     text = f"no {_describe(attachment, is_present=False)} appeared within {waited}; {look}the link and {slot_text}"
+    if silent:
+        text = f"{text}. {_describe_silent(attachment, silent)}"
     return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
+
+
+def _describe_silent(attachment: attachments.DeviceAttachment, cards: Sequence[model.Card]) -> str:
+    """Return a sentence about cards that may be the device, with the reason why the first does not show its numbers."""
+    compared = witnesses.compare(attachment.identity, cards[0])
+    numbers = [str(each) for each in compared if each.kind not in witnesses.MODEL_KINDS]
+    return (
+        f"Of its model is {_addresses(cards)}, without its {', '.join(numbers)}: bind its driver, or have the fabric manager show a "
+        "number that the node can read"
+    )
 
 
 def build_not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:

@@ -88,10 +88,12 @@ class Absent(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         slot: the expected slot, if it is known and exists.
         settles: whether a fresh card may be the device, and the decision is pending.
+        silent: the cards of its model that show none of its numbers, and may be the device.
     """
 
     slot: model.Slot | None = None
     settles: bool = False
+    silent: tuple[model.Card, ...] = ()
 
 
 class Unpowered(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +230,7 @@ def match(
         return search.match_arrival(arrivals)
     match len(search.narrowed):
         case 0:
-            return placed
+            return Absent(silent=search.find_silent())
         case 1:
             return Unrecognised(cards=search.narrowed, why="its numbers are those of several devices")
         case _:
@@ -449,6 +451,17 @@ class _Search(msgspec.Struct, frozen=True, kw_only=True):
             return Unrecognised(cards=new, why=f"DeviceAttachment {competitor} waits for such a card too")
         fact = Witness(kind=SOLE_ARRIVAL, fabric="attach", host=card.address, verdict=Verdict.AGREES)
         return Found(card=card, by=SOLE_ARRIVAL, witnesses=(*witnesses.compare(self.identity, card), fact))
+
+    def find_silent(self) -> tuple[model.Card, ...]:
+        """Return the cards of the device's model that may be the device, and show no number to tell."""
+        return tuple(
+            card
+            for card in self.inventory.cards
+            if card.device_class is not DeviceClass.BRIDGE
+            and witnesses.is_model(witnesses.compare_model(self.identity, card))
+            and may_be(self.identity, card)
+            and not self._is_neighbours(card)
+        )
 
     def _objection(self, card: model.Card, compared: tuple[Witness, ...]) -> str | None:
         against = witnesses.contradiction(compared)
