@@ -31,6 +31,7 @@ _BOARDS = ("Processor", "NetworkAdapter", "PCIeDevice", "Memory")
 _EUIS: Mapping[int, Kind] = MappingProxyType({16: Kind.EUI64, 32: Kind.NGUID})
 # A resource below a network adapter, by the places of the schema.
 _OF_ADAPTER = re.compile(r"(/redfish/v1/.{1,512}/NetworkAdapters/[^/]+)/")
+_OTHER_MAKERS = re.compile(r"\b(?:amd|advanced micro|intel|habana)\b", re.IGNORECASE)
 _PADDING = re.compile(r"[-: ]")
 # The most resources followed for one device, and the most addresses of one port.
 _LISTED_MAX = 16
@@ -243,7 +244,9 @@ def _read_part(
     if kind is not None:
         yield _declare_kind(device_class, kind, _serial(part), f"{schema}.SerialNumber")
     if _shows_uuid(device_class, part):
-        yield _declare_kind(device_class, Kind.GPU_UUID, _text(part.body, "UUID"), f"{schema}.UUID")
+        # Another maker's UUID is no number of its driver's, unless its form tells so.
+        declare = witnesses.from_form if _OTHER_MAKERS.search(part.text("Manufacturer")) else _declare_uuid
+        yield declare(_text(part.body, "UUID"), f"{schema}.UUID")
     if schema in _BOARDS and not _is_cpu(part):
         yield witnesses.identifier(Kind.PART_NUMBER, _text(part.body, "PartNumber"), f"{schema}.PartNumber")
     if schema == "Assembly" and device_class is not DeviceClass.NVME:
@@ -300,6 +303,10 @@ def _declare_kind(device_class: DeviceClass, kind: Kind, text: str, source: str)
         if text.strip().casefold().startswith("mig-"):
             return None
     return witnesses.identifier(kind, text, source) if kind is not Kind.SERIAL else None
+
+
+def _declare_uuid(text: str, source: str) -> Identifier | None:
+    return _declare_kind(DeviceClass.GPU, Kind.GPU_UUID, text, source)
 
 
 def _serial(part: Document) -> str:
