@@ -153,6 +153,17 @@ CROSSED = (
 PORT = (function("0000:3b:00.0", NIC, CONNECTX, "mac=94:6d:ae:51:c0:20", slot="3"),)
 FRU = (function("0000:01:00.0", GPU, INSTINCT, "board-serial=6922310001171234", driver="amdgpu", slot="1"),)
 UNKNOWN_IMAGE = (function("0000:01:00.0", OTHER, GOLDEN, driver=None, slot="1"),)
+WITH_ID = (
+    function(
+        "0000:01:00.0",
+        GPU,
+        INSTINCT,
+        "gpu-unique-id=d3a17c52e9f0b46d",
+        "board-serial=692231000117",
+        driver="amdgpu",
+    ),
+)
+
 CASES = {
     "fpga-by-a-nic-of-its-own": (
         device(FPGA, N3000, "mac=64:4c:36:00:10:02"),
@@ -303,6 +314,21 @@ CASES = {
         device(GPU, H100, "board-serial=[Insufficient Permissions]"),
         (function("0000:17:00.0", GPU, H100, "board-serial=[Insufficient Permissions]"),),
         ("0000:17:00.0", "sole-arrival"),
+    ),
+    "the-number-of-another-label-of-an-amd-board": (
+        device(GPU, INSTINCT, "gpu-unique-id=d3a17c52e9f0b46d", "board-serial=PCB052210-0076"),
+        WITH_ID,
+        ("0000:01:00.0", "identifier"),
+    ),
+    "a-unique-id-that-the-manager-shows-as-a-serial-number": (
+        device(GPU, INSTINCT, "board-serial=0xd3a17c52e9f0b46d", serial="0xd3a17c52e9f0b46d"),
+        WITH_ID,
+        ("0000:01:00.0", "identifier"),
+    ),
+    "another-board-serial-of-amd": (
+        device(GPU, INSTINCT, "board-serial=692231000118"),
+        WITH_ID,
+        "Absent",
     ),
 }
 IN_SLOT = {
