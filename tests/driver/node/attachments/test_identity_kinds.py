@@ -325,6 +325,27 @@ CASES = {
         WITH_ID,
         ("0000:01:00.0", "identifier"),
     ),
+    "the-address-of-another-port-of-a-card-with-the-serial-number": (
+        device(NIC, CONNECTX, "mac=b8:3f:d2:00:10:5c", "board-serial=MT2304XZ04QF"),
+        (function("0000:03:00.0", NIC, CONNECTX, "mac=b8:3f:d2:00:10:50", "vpd-serial=MT2304XZ04QF"),),
+        ("0000:03:00.0", "identifier"),
+    ),
+    "another-chip-of-a-board-with-one-serial-number": (
+        device(NIC, CONNECTX, "mac=b8:3f:d2:00:10:50", "board-serial=MT2304XZ04QF"),
+        (
+            function("0000:03:00.0", NIC, CONNECTX, "mac=b8:3f:d2:00:10:50", "vpd-serial=MT2304XZ04QF"),
+            function("0000:83:00.0", NIC, CONNECTX, "mac=b8:3f:d2:00:10:60", "vpd-serial=MT2304XZ04QF"),
+        ),
+        ("0000:03:00.0", "identifier"),
+    ),
+    "a-chip-without-its-address-beside-another-of-its-board": (
+        device(NIC, CONNECTX, "mac=b8:3f:d2:00:10:50", "board-serial=MT2304XZ04QF"),
+        (
+            function("0000:03:00.0", NIC, CONNECTX, "vpd-serial=MT2304XZ04QF"),
+            function("0000:83:00.0", NIC, CONNECTX, "mac=b8:3f:d2:00:10:60", "vpd-serial=MT2304XZ04QF"),
+        ),
+        "Ambiguous",
+    ),
     "another-board-serial-of-amd": (
         device(GPU, INSTINCT, "board-serial=692231000118"),
         WITH_ID,

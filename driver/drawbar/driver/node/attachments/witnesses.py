@@ -39,13 +39,14 @@ _ALWAYS_CONTRADICT = frozenset(
 # The manager and the driver both read the maker's own number.
 _BOARD_ISSUERS = frozenset({recognition.NVIDIA, recognition.AMD, recognition.XILINX})
 # A mismatch is no contradiction if a number of the other kind agrees: a BMC may show another UUID, or the number of another of the
-# board's labels; a namespace may be new, and a node GUID can be set.
+# board's labels; a namespace may be new, a node GUID can be set, and a manager may list the addresses of other ports.
 _EXCUSED_BY = {
     Kind.BOARD_SERIAL: frozenset({Kind.GPU_UNIQUE_ID, Kind.MAC}),
     Kind.GPU_UUID: frozenset({Kind.BOARD_SERIAL}),
     Kind.NGUID: frozenset({Kind.NVME_SERIAL}),
     Kind.EUI64: frozenset({Kind.NVME_SERIAL}),
-    Kind.NODE_GUID: frozenset({Kind.MAC}),
+    Kind.MAC: frozenset({Kind.BOARD_SERIAL, Kind.VPD_SERIAL}),
+    Kind.NODE_GUID: frozenset({Kind.MAC, Kind.BOARD_SERIAL, Kind.VPD_SERIAL}),
 }
 # Kernels before 6.3 cut the serial number of an AMD board.
 _CUT_CHARACTERS = 16
