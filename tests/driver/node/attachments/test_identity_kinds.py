@@ -433,3 +433,15 @@ def test_only_a_board_serial_of_the_device_alone_excuses_another_uuid(shared, ex
     """A manager may show another kind of UUID. On a baseboard, another UUID means the neighbour."""
     described = device(GPU, H100, f"gpu-uuid={UUID}3", BOARD)
     assert outcome(described, in_slot("5", *BASEBOARD[:1]), slot="5", shared=shared) == expected
+
+
+def test_a_number_derived_on_both_sides_decides_and_not_the_model():
+    described = device(NIC, E810, "board-serial=507C6F4A31D2")
+    seen = index.Inventory(
+        functions=(
+            function("0000:3b:00.0", NIC, E810, "pcie-dsn=50-7c-6f-ff-ff-4a-31-d2", driver="vfio-pci"),
+        )
+    )
+    match = matching.match(seen, identities.identify(described))
+    assert isinstance(match, matching.Found)
+    assert match.deciding.kind == Kind.MAC

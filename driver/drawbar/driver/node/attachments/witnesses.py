@@ -142,9 +142,9 @@ def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, 
 
 
 def strongest(compared: Iterable[Witness]) -> Witness | None:
-    """Return the strongest witness for the card, or None. Numbers derived on both sides come last."""
+    """Return the strongest witness for the card, or None. After the numbers come those derived on both sides, then the model."""
     agreeing = [each for each in compared if each.verdict is Verdict.AGREES]
-    return min(agreeing, key=lambda each: each.is_derived, default=None)
+    return min(agreeing, key=lambda each: (each.kind in MODEL_KINDS, each.is_derived), default=None)
 
 
 def contradiction(compared: Iterable[Witness]) -> Witness | None:
