@@ -564,16 +564,15 @@ def test_a_member_that_is_interleaved_waits_for_the_others(seen, words):
     assert reports is None if words is None else words in reports
 
 
-def test_the_failure_names_a_card_that_may_be_the_device_and_what_it_does_not_show():
+@pytest.mark.parametrize(("driver", "why"), [(None, "no driver is bound"), ("vfio-pci", "vfio-pci is bound")])
+def test_the_failure_names_a_card_that_may_be_the_device_and_what_it_does_not_show(driver, why):
     identity = msgspec.structs.replace(
         attachment().identity,
-        identifiers=(
-            attachments.DeviceIdentifier(kind="gpu-uuid", value="8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"),
-        ),
+        identifiers=(attachments.DeviceIdentifier(kind="nvme-serial", value="61x0a003tcd8"),),
     )
     wanted = attachment(ATTACHED)
     wanted = msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, identity=identity))
-    observed = make_observation(wanted, matching.Absent(silent=(BARE,)))
+    observed = make_observation(wanted, matching.Absent(silent=(card(driver=driver),)))
     (failed,) = plan.plan(observed, moment(60))
     assert failed.reason == reasons.DEVICE_NOT_FOUND
-    assert f"Of its model is {BARE.address}, without its gpu-uuid (no driver is bound)" in failed.message
+    assert f"Of its model is {CARD.address}, without its nvme-serial ({why})" in failed.message

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import msgspec
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import model, silences
 from drawbar.fabric import recognition, witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Identifier, Kind
@@ -248,8 +248,10 @@ def _witness(
 def _explain_silence(kind: Kind, card: model.Card) -> str:
     if kind is Kind.PCIE_DSN and any(function.dsn_hidden for function in card.functions):
         return "the node daemon has no privilege to read it"
-    if kind not in recognition.WITHOUT_DRIVER and card.first.driver is None:
-        return "no driver is bound"
+    driver = card.first.driver
+    is_unbound = silences.silences(card.first).get(kind) is model.Silence.DRIVER_NOT_BOUND
+    if kind not in recognition.WITHOUT_DRIVER and (driver is None or is_unbound):
+        return f"{driver or 'no driver'} is bound"
     return "the card shows none"
 
 
