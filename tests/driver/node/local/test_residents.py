@@ -420,6 +420,25 @@ def test_the_functions_of_an_iommu_group_are_offered_once():
     assert choose_residents(first, second, held=frozenset({"gpu-sn-1", "gpu-sn-2"}))[1] == {}
 
 
+def test_each_virtual_function_of_a_disk_is_offered():
+    functions = ("0000:65:00.1", "0000:65:00.2")
+    disk = {
+        "device_class": DeviceClass.NVME,
+        "driver": "nvme",
+        "nvme": "61X0A003TCD8",
+        "identifiers": cards.identifiers(Kind.NVME_NQN, NQN),
+    }
+    whole = card(
+        function(
+            "0000:65:00.0", sriov=model.Sriov(total_vfs=2, num_vfs=2, virtual_functions=functions), **disk
+        ),
+        *(function(address, physical_function="0000:65:00.0", **disk) for address in functions),
+    )
+    wanted = residents.Selection(classes=("nvme",), virtual_functions=True)
+    names, _ = choose_residents(whole, wanted=wanted)
+    assert len(names) == len(functions)
+
+
 @pytest.mark.parametrize(
     ("nodes", "common"),
     [

@@ -343,7 +343,9 @@ def _find_sharing(offered: Iterable[Resident], held: Container[str]) -> dict[str
     owners: dict[str, str] = {}
     for resident in sorted(offered, key=lambda each: each.name not in held):
         names = {node.path for node in resident.card.device_nodes}
-        names |= {each.value for each in resident.card.identifiers if each.kind is Kind.NVME_NQN}
+        if not resident.is_virtual:
+            # The virtual functions of a disk are of one subsystem, each with namespaces of its own.
+            names |= {each.value for each in resident.card.identifiers if each.kind is Kind.NVME_NQN}
         shared = min(names & owners.keys(), default=None)
         if shared is None or resident.name in held:
             owners |= dict.fromkeys(names, resident.name)
