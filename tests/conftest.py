@@ -51,6 +51,7 @@ def pytest_configure(config):
         "markers", "attack: an attack of docs/attacks.md; the stage `attacks` of `make kubernetes` runs it"
     )
     config.addinivalue_line("markers", "defects: the test has a worker of a daemon fail unexpectedly")
+    config.addinivalue_line("markers", "sockets: not in virtual time; see tests/fabric/redfish/conftest.py")
     config.addinivalue_line("markers", "tool(*names): only where these are at hand; see tests/untested.py")
 
 
