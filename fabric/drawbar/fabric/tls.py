@@ -7,18 +7,7 @@ name, is closed at once and never touches a disk.
 import os
 import ssl
 
-from drawbar.fabric import contract, errors
-
-
-def verify_as_go(context: ssl.SSLContext) -> None:
-    """Make the context verify certificates as Go and curl do, so that Drawbar trusts whom kubectl trusts.
-
-    OpenSSL's default wants the root of each chain, but an administrator may name an intermediate authority; a cluster's own
-    is often one. And from Python 3.13 on, `ssl.create_default_context` refuses certificates without key identifiers,
-    which the authorities of older clusters and of many management controllers issue.
-    """
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+from drawbar.fabric import contract, errors, trust
 
 
 def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLContext:
@@ -29,7 +18,7 @@ def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLCont
     """
     wrong: list[str] = []
     made = _build_trust(credentials.authority, wrong)
-    verify_as_go(made)
+    trust.verify_as_go(made)
     if not tls.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from drawbar.driver.kube import errors, sessions
-from drawbar.fabric import tls as fabric_tls
+from drawbar.fabric import trust
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -102,7 +102,7 @@ def anonymous(account: Path, environ: Mapping[str, str]) -> sessions.Connection:
         tls = ssl.create_default_context(cafile=str(authority))
     except OSError as error:
         raise errors.ConfigError(f"{authority} holds no usable certificate: {error}") from error
-    fabric_tls.verify_as_go(tls)
+    trust.verify_as_go(tls)
     return sessions.Connection(
         server=f"https://{host}:{port}", tls=tls, authorization=lambda: None, origin=f"authority in {account}"
     )

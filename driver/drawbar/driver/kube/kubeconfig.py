@@ -38,7 +38,7 @@ from oauthlib import oauth2
 from drawbar.driver import output
 from drawbar.driver.api import meta
 from drawbar.driver.kube import credential_plugins, errors, kubeconfig_files, sessions
-from drawbar.fabric import tls as fabric_tls
+from drawbar.fabric import trust
 
 RENEWAL_SHARE = 0.8
 """The share of a credential's lifetime after which the next one is fetched."""
@@ -287,7 +287,7 @@ class _Tls(ssl.SSLContext):
         """Take the authority, once, and the client certificate."""
         if not self._has_authority:
             self._server_name = settings.tls_server_name
-            fabric_tls.verify_as_go(self)
+            trust.verify_as_go(self)
             if not settings.verify_ssl:
                 self.check_hostname = False
                 self.verify_mode = ssl.CERT_NONE

@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from drawbar.driver import errors
-from drawbar.fabric import tls as fabric_tls
+from drawbar.fabric import trust
 
 log = logging.getLogger(__name__)
 
@@ -157,5 +157,5 @@ def make_self_signed() -> ssl.SSLContext:
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    fabric_tls.verify_as_go(context)
+    trust.verify_as_go(context)
     return context
