@@ -66,17 +66,18 @@ class Custom(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the schema, and the CEL rules about one state."""
-        schema = call.resource.structural[call.version]
-        broken = list(structural.validate(item, schema))
-        yield from broken
-        yield from rules.find_blocking_error(broken, schema) or rules.validate(item, schema)
+        yield from self._validate(item, call)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check the schema, and all CEL rules."""
-        schema = call.resource.structural[call.version]
-        broken = list(structural.validate(item, schema))
+        yield from self._validate(item, call, old)
+
+    @staticmethod
+    def _validate(item: Json, call: Call, *old: Json) -> Iterator[Cause]:
+        broken = list(structural.validate(item, call.resource.structural[call.version]))
         yield from broken
-        yield from rules.find_blocking_error(broken, schema) or rules.validate(item, schema, old)
+        tree = call.resource.rules[call.version]
+        yield from rules.find_blocking_error(broken, tree) or rules.validate(item, tree, *old)
 
     @staticmethod
     def _add_defaults(item: Json, call: Call) -> Json:

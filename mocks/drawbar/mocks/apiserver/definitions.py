@@ -186,6 +186,7 @@ def resource(definition: Json) -> ResourceType:
         subresources=subresources,
         fields=MappingProxyType(selectable),
         structural=MappingProxyType(structural),
+        rules=MappingProxyType({name: rules.read_rules(schema) for name, schema in structural.items()}),
         columns=MappingProxyType(
             {v["name"]: v["additionalPrinterColumns"] for v in ordered if v.get("additionalPrinterColumns")}
         ),

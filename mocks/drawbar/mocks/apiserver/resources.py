@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from drawbar.mocks.apiserver import schemas
+from drawbar.mocks.apiserver.rules import RuleTree
 from drawbar.mocks.apiserver.schemas import Schema
 from drawbar.mocks.apiserver.storage import StorageKey
 
@@ -34,6 +35,7 @@ class ResourceType:
         fields: further selectable fields, and their dotted paths in stored objects.
         renames: the stored names of top-level fields, by version and served name.
         structural: the ``openAPIV3Schema`` of a custom resource, by version.
+        rules: the CEL rules of a custom resource, by version.
         columns: the printer columns of a custom resource, by version.
         counts_generation: true if ``metadata.generation`` grows on changes outside metadata and status.
         create_on_update: true if a PUT to an absent object creates it.
@@ -57,6 +59,7 @@ class ResourceType:
     storage: StorageKey | None = None
     renames: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     structural: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+    rules: Mapping[str, RuleTree | None] = field(default_factory=lambda: MappingProxyType({}))
     columns: Mapping[str, list[Json]] = field(default_factory=lambda: MappingProxyType({}))
     schemas_by_version: Mapping[str, Schema] = field(default_factory=lambda: MappingProxyType({}))
     counts_generation: bool = False

@@ -8,7 +8,9 @@ extension libraries (quantities, URLs, IP addresses) are missing. A rule that ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from drawbar.mocks.apiserver import celchecks, errors, expressions
@@ -53,7 +55,44 @@ def check_compilation(schema: Json, path: str = "", *, root: bool = True) -> Ite
             yield from check_compilation(schema[key], f"{path}.{key}", root=False)
 
 
-def find_blocking_error(broken: Iterable[Cause], schema: Json) -> list[Cause]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTree:
+    """The CEL rules of one place of a schema, and of the places below it.
+
+    A place without rules in or below it is None.
+
+    Attributes:
+        rules: the rules of the place itself.
+        properties: the places of the declared keys.
+        additional: the place of the values of all other keys.
+        items: the place of a list's items.
+        keys: the keys of a list of type `map`; empty for other lists, whose items have no old values.
+    """
+
+    rules: tuple[Json, ...]
+    properties: Mapping[str, RuleTree | None]
+    additional: RuleTree | None
+    items: RuleTree | None
+    keys: tuple[str, ...]
+
+
+def read_rules(schema: Any) -> RuleTree | None:
+    """Return the rules of a schema; None if there are none, or if ``schema`` is no schema."""
+    if not isinstance(schema, dict):
+        return None
+    properties = {key: read_rules(inner) for key, inner in (schema.get("properties") or {}).items()}
+    is_map = schema.get("x-kubernetes-list-type") == "map"
+    tree = RuleTree(
+        rules=tuple(schema.get("x-kubernetes-validations") or ()),
+        properties=MappingProxyType(properties),
+        additional=read_rules(schema.get("additionalProperties")),
+        items=read_rules(schema.get("items")),
+        keys=tuple((is_map and schema.get("x-kubernetes-list-map-keys")) or ()),
+    )
+    return tree if tree.rules or tree.additional or tree.items or any(properties.values()) else None
+
+
+def find_blocking_error(broken: Iterable[Cause], tree: RuleTree | None) -> list[Cause]:
     """Return the error instead of an evaluation of rules for a broken object; empty to evaluate them.
 
     A wrong value does not prevent the evaluation. A wrong type, a missing field, an unknown value of an enumeration
@@ -61,7 +100,7 @@ def find_blocking_error(broken: Iterable[Cause], schema: Json) -> list[Cause]:
 
     Source: hasBlockingErr, apiextensions-apiserver/pkg/registry/customresource/strategy.go.
     """
-    if not _has_rules(schema) or not any(cause.reason in _BLOCKING for cause in broken):
+    if tree is None or not any(cause.reason in _BLOCKING for cause in broken):
         return []
     text = (
         "some validation rules were not checked because the object was invalid; correct the existing errors to "
@@ -70,24 +109,14 @@ def find_blocking_error(broken: Iterable[Cause], schema: Json) -> list[Cause]:
     return [errors.invalid_value("<nil>", None, text)]
 
 
-def _has_rules(schema: Json) -> bool:
-    inner = [
-        *(schema.get("properties") or {}).values(),
-        schema.get("items"),
-        schema.get("additionalProperties"),
-    ]
-    return bool(schema.get("x-kubernetes-validations")) or any(
-        _has_rules(schema) for schema in inner if isinstance(schema, dict)
-    )
-
-
-def validate(item: Json, schema: Json, old: Any = _ABSENT) -> Iterator[Cause]:
+def validate(item: Json, tree: RuleTree | None, old: Any = _ABSENT) -> Iterator[Cause]:
     """Yield every rule broken by an object, or by the change from ``old`` to it.
 
     Of its metadata, rules see name and generateName.
     """
-    before = old if old is _ABSENT else _with_identity(old)
-    yield from _validate(_with_identity(item), schema, before, "")
+    if tree is not None:
+        before = old if old is _ABSENT else _with_identity(old)
+        yield from _validate(_with_identity(item), tree, before, "")
 
 
 def _with_identity(item: Json) -> Json:
@@ -95,33 +124,25 @@ def _with_identity(item: Json) -> Json:
     return {**item, "metadata": shown}
 
 
-def _validate(value: Any, schema: Json, old: Any, path: str) -> Iterator[Cause]:
+def _validate(value: Any, tree: RuleTree, old: Any, path: str) -> Iterator[Cause]:
     scope = expressions.Scope({"self": value} if old is _ABSENT else {"self": value, "oldSelf": old})
-    for rule in schema.get("x-kubernetes-validations") or ():
+    for rule in tree.rules:
         cause = _evaluate(rule, scope, path)
         if cause is not None:
             yield cause
     if isinstance(value, dict):
-        yield from _object(value, schema, old, path)
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for key, inner in value.items():
+            below = tree.properties.get(key, tree.additional)
+            if below is not None:
+                before = old.get(key, _ABSENT) if isinstance(old, dict) else _ABSENT
+                yield from _validate(inner, below, before, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and tree.items is not None:
         for index, item in enumerate(value):
-            before = _old_item(item, schema, old)
-            yield from _validate(item, schema["items"], before, f"{path}[{index}]")
+            yield from _validate(item, tree.items, _old_item(item, tree.keys, old), f"{path}[{index}]")
 
 
-def _object(value: Json, schema: Json, old: Any, path: str) -> Iterator[Cause]:
-    properties = schema.get("properties") or {}
-    additional = schema.get("additionalProperties")
-    for key, inner in value.items():
-        below = properties.get(key, additional)
-        if isinstance(below, dict):
-            before = old.get(key, _ABSENT) if isinstance(old, dict) else _ABSENT
-            yield from _validate(inner, below, before, f"{path}.{key}" if path else key)
-
-
-def _old_item(item: Any, schema: Json, old: Any) -> Any:
-    keys = schema.get("x-kubernetes-list-map-keys")
-    if schema.get("x-kubernetes-list-type") != "map" or not keys or not isinstance(old, list):
+def _old_item(item: Any, keys: Sequence[str], old: Any) -> Any:
+    if not keys or not isinstance(old, list):
         return _ABSENT
     identity = [item.get(key) for key in keys]
     return next((held for held in old if [held.get(key) for key in keys] == identity), _ABSENT)
