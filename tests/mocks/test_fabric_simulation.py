@@ -1,6 +1,7 @@
 """What the simulated fabric adds to the contract: time, failures, slots, journal, memory over restarts."""
 
 import asyncio
+import functools
 import json
 from contextlib import asynccontextmanager
 
@@ -307,7 +308,7 @@ async def test_an_unreadable_state_is_reported_with_a_remedy(tmp_path):
 def test_the_state_is_replaced_and_never_half_written(tmp_path):
     file = records.StateFile(tmp_path / "s")
     for counter in (1, 2):
-        file.save(records.State(counter=counter))
+        file.save(functools.partial(records.State, counter=counter))
     assert file.load().counter == 2
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 

@@ -164,7 +164,8 @@ async def _serve_until(
             # Added before the start, because the fabric drops a saved attachment whose host is unknown.
             described = msgspec.structs.replace(described, hosts=(*described.hosts, *cluster.hosts()))
             if args.state is not None and not args.state.exists():
-                records.StateFile(args.state).save(records.State(connections=await cluster.connections()))
+                connections = await cluster.connections()
+                records.StateFile(args.state).save(lambda: records.State(connections=connections))
         fabric = await stack.enter_async_context(
             SimulatedFabric.running(
                 described,

@@ -5,7 +5,7 @@ atomically before any operation is reported as done.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,10 +106,13 @@ class StateFile:
                 [f"the state of the fabric {self._path} cannot be read ({error}); remove it to start afresh"]
             ) from error
 
-    def save(self, state: State) -> None:
-        """Replace the saved state. It survives a crash of the process; a power loss may restore the previous one."""
+    def save(self, make: Callable[[], State]) -> None:
+        """Replace the saved state by a new one; without a file, none is made.
+
+        It survives a crash of the process; a power loss may restore the previous one.
+        """
         if self._path is None:
             return
         fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        fresh.write_bytes(msgspec.json.encode(state))
+        fresh.write_bytes(msgspec.json.encode(make()))
         fresh.replace(self._path)

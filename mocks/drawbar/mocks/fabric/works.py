@@ -106,7 +106,7 @@ class Works:
     def save(self) -> None:
         """Save the state."""
         self._state.save(
-            replace(
+            lambda: replace(
                 self._world.state(),
                 failures_used=dict(self._deck.used),
                 failures_seen=dict(self._deck.seen),
