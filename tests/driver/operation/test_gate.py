@@ -1,4 +1,4 @@
-"""TLS servers and what callers do before, during and after a handshake; the webhook and the health monitor share the gate."""
+"""The gate of all TLS servers, and what callers do before, during and after a handshake."""
 
 import asyncio
 import contextlib
@@ -198,6 +198,7 @@ async def test_of_open_connections_the_one_that_was_useful_longest_ago_gives_way
         first, second, third = tuple(server.entrance._open)[:3]  # as their server knows them
         server.entrance.touch(first)
         server.entrance.keep(second)
+        await stack.enter_async_context(server.client())  # takes the place of the kept one
         assert await server.answers()
         await wait_until_closed(opened[2][0])
         for reader, writer in (opened[0], opened[1], opened[-1]):

@@ -68,11 +68,8 @@ async def proxied(tmp_path, own_address):
         clock = waiting.Clock()
         judge = metrics_proxy.Judge(api=api, clock=clock)
         proxy = metrics_proxy.Proxy(judge=judge, upstream=f"http://127.0.0.1:{port}/metrics", session=session)
-        loop = asyncio.get_running_loop()
         handlers = server.make_handlers(proxy.handle)
-        listener = await loop.create_server(handlers, host, port, ssl=certificates.make_self_signed())
-        stack.push_async_callback(handlers.shutdown, 1.0)
-        stack.callback(listener.close)
+        await stack.enter_async_context(handlers.serving(host, port, certificates.make_self_signed()))
 
         async def get(token=None, path="/metrics", method="GET"):
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -80,7 +77,7 @@ async def proxied(tmp_path, own_address):
             async with session.request(method, url, headers=headers, ssl=False) as answer:
                 return answer.status, await answer.text()
 
-        yield SimpleNamespace(get=get, cluster=cluster, judge=judge, clock=clock)
+        yield SimpleNamespace(get=get, address=(host, port), cluster=cluster, judge=judge, clock=clock)
 
 
 async def test_who_may_read_metrics_gets_them_and_nobody_else(proxied):
@@ -92,6 +89,18 @@ async def test_who_may_read_metrics_gets_them_and_nobody_else(proxied):
     assert (await proxied.get())[0] == 401
     assert (await proxied.get(token(READER), path="/readyz"))[0] == 404
     assert (await proxied.get(token(READER), method="POST"))[0] == 405
+
+
+async def test_unfinished_handshakes_are_bounded_and_keep_no_reader_out(proxied):
+    async with contextlib.AsyncExitStack() as stack:
+        opened = []
+        for _ in range(server.CONNECTIONS_LIMIT + 8):
+            reader, writer = await asyncio.open_connection(*proxied.address)
+            stack.callback(writer.close)
+            opened.append(reader)
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(reader.read() for reader in opened[:8]))
+        assert await proxied.get(proxied.cluster.token_for(READER)) == (200, PAGE)
 
 
 async def test_a_caller_is_reviewed_once_a_minute(proxied, monkeypatch):

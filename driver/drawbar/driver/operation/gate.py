@@ -3,7 +3,8 @@
 asyncio tells a server of a connection once the handshake is over. Until then a caller already costs a descriptor and the
 buffers of TLS, 256 KiB of them, so a flood of unfinished handshakes would pass any limit that counts later. The gate bounds both:
 at most `Limits.connections` are open, and a handshake lasts `Limits.handshake_seconds` at most. If one more comes, the connection
-that has been silent for longest gives way: `touch` says that a connection was useful, `keep` that it never gives way.
+that has been silent for longest gives way: `touch` says that a connection was useful, `keep` that it never gives way. The caller
+of `keep` bounds their number.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one server.
 
     Attributes:
-        connections: the most at once, including those in a handshake.
+        connections: the most at once, including those in a handshake and without those that are kept.
         handshake_seconds: the longest time of a handshake.
     """
 
@@ -48,7 +49,6 @@ class Gate:
         self._limits = limits or Limits()
         # The connections that may have to give way, by their raw or TLS transport, the longest silent first.
         self._open: OrderedDict[asyncio.BaseTransport, _Arrival] = OrderedDict()
-        self._kept: set[_Arrival] = set()
         self._arrivals: set[_Arrival] = set()
 
     def wrap(self, factory: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
@@ -66,8 +66,8 @@ class Gate:
 
     def keep(self, transport: asyncio.BaseTransport | None) -> None:
         """Let a connection never give way: its client is authenticated."""
-        if transport is not None and (arrival := self._open.pop(transport, None)) is not None:
-            self._kept.add(arrival)
+        if transport is not None:
+            self._open.pop(transport, None)
 
     def close(self) -> None:
         """Abort what is still in a handshake; the open connections are their server's to close."""
@@ -76,7 +76,7 @@ class Gate:
 
     def admit(self, arrival: "_Arrival", raw: asyncio.Transport) -> None:
         """Count a new connection; the longest silent one gives way if there are too many."""
-        while len(self._arrivals) >= self._limits.connections and self._open:
+        while len(self._open) >= self._limits.connections:
             _, oldest = self._open.popitem(last=False)
             self.forget(oldest)
             oldest.abort()
@@ -91,7 +91,6 @@ class Gate:
     def forget(self, arrival: "_Arrival") -> None:
         """Drop a connection that has ended."""
         self._arrivals.discard(arrival)
-        self._kept.discard(arrival)
         for transport in (arrival.raw, arrival.tls):
             if transport is not None:
                 self._open.pop(transport, None)

@@ -170,18 +170,9 @@ async def serve(api: client.Client, *, listen: str, upstream: str, tls: ssl.SSLC
     async with aiohttp.ClientSession(timeout=timeout) as session:
         proxy = Proxy(judge=Judge(api=api), upstream=upstream, session=session)
         handlers = server.make_handlers(proxy.handle)
-        listener = await asyncio.get_running_loop().create_server(
-            handlers,
-            host.strip("[]") or None,
-            int(port),
-            ssl=tls,
-            ssl_shutdown_timeout=server.CLOSE_TIMEOUT_SECONDS,
-        )
-        log.info("serving metrics to callers who may read them", extra={"address": listen})
-        try:
-            await listener.serve_forever()
-        finally:
-            await handlers.shutdown(server.CLOSE_TIMEOUT_SECONDS)
+        async with handlers.serving(host.strip("[]") or None, int(port), tls):
+            log.info("serving metrics to callers who may read them", extra={"address": listen})
+            await asyncio.get_running_loop().create_future()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

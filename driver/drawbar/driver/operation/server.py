@@ -20,6 +20,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from pathlib import Path
 from aiohttp import http_exceptions, web_protocol, web_request, web_response, web_server
 
 from drawbar.driver import containment
-from drawbar.driver.operation import address, readiness
+from drawbar.driver.operation import address, gate, readiness
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,7 @@ class Handlers(web_server.Server):
     def __init__(self, *arguments: object, connections: int, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self._limit = connections
+        self._entrance: gate.Gate | None = None
         self._transports: dict[web_protocol.RequestHandler, asyncio.Transport] = {}
         # The oldest first; without those that are kept.
         self._timers: dict[web_protocol.RequestHandler, asyncio.TimerHandle] = {}
@@ -159,7 +161,7 @@ class Handlers(web_server.Server):
         """End all connections, and return once they are closed.
 
         They are aborted, since closing waits until the other side reads the rest. A TLS connection that was closed before
-        cannot be aborted; give its listener `ssl_shutdown_timeout`.
+        cannot be aborted; the gate bounds its end.
         """
         await super().shutdown(timeout)
         while self._transports:
@@ -171,6 +173,29 @@ class Handlers(web_server.Server):
     def keep(self, request: web_request.BaseRequest) -> None:
         """Let the request's connection last; the caller bounds their number."""
         self._release(request.protocol)
+        if self._entrance is not None:
+            self._entrance.keep(request.transport)
+
+    @contextlib.asynccontextmanager
+    async def serving(self, host: str | None, port: int, tls: ssl.SSLContext) -> AsyncIterator[int]:
+        """Serve over TLS while the context lasts, with the same bound for handshakes, and yield the port.
+
+        Args:
+            host: the address to listen on; None for all.
+            port: 0 for any free one.
+            tls: the certificate.
+
+        Raises:
+            OSError: the port cannot be used.
+        """
+        self._entrance = gate.Gate(tls, gate.Limits(connections=self._limit))
+        listener = await asyncio.get_running_loop().create_server(self._entrance.wrap(self), host, port)
+        try:
+            yield listener.sockets[0].getsockname()[1]
+        finally:
+            listener.close()
+            self._entrance.close()
+            await self.shutdown(CLOSE_TIMEOUT_SECONDS)
 
     def _release(self, handler: web_protocol.RequestHandler) -> None:
         timer = self._timers.pop(handler, None)

@@ -157,24 +157,14 @@ async def serving(
         errors.DrawbarError: the port cannot be used.
     """
     site = Site(readers)
-    try:
-        listener = await asyncio.get_running_loop().create_server(
-            site.handlers,
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=bounded.REQUEST_TIMEOUT_SECONDS,
-            ssl_shutdown_timeout=bounded.CLOSE_TIMEOUT_SECONDS,
-        )
-    except OSError as error:
-        raise errors.DrawbarError(
-            f"cannot listen on port {port}: {error.strerror or error}; name another one by --listen"
-        ) from error
-    try:
-        yield listener.sockets[0].getsockname()[1]
-    finally:
-        listener.close()
-        await site.handlers.shutdown(bounded.CLOSE_TIMEOUT_SECONDS)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            bound = await stack.enter_async_context(site.handlers.serving(host, port, tls))
+        except OSError as error:
+            raise errors.DrawbarError(
+                f"cannot listen on port {port}: {error.strerror or error}; name another one by --listen"
+            ) from error
+        yield bound
 
 
 async def run(
