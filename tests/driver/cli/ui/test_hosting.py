@@ -291,7 +291,7 @@ async def test_silent_connections_keep_nobody_out(hosted, monkeypatch):
     context = make_blind_context()
     silent = [
         await asyncio.open_connection("127.0.0.1", hosted.port, ssl=context)
-        for _ in range(hosting.CONNECTIONS_LIMIT + 8)
+        for _ in range(server.CONNECTIONS_LIMIT + 8)
     ]
     session, status, _ = await hosted.enter(hosted.cluster.token_for(READER))
     assert status == 204

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import urllib.parse
 
 import aiohttp
 import pytest
@@ -11,6 +12,7 @@ from tests.scenes import waiting
 from drawbar.driver import errors
 from drawbar.driver.cli.status import tree
 from drawbar.driver.cli.ui import device_rows, explaining, following, model, server
+from drawbar.driver.operation import server as bounded
 
 SECONDS = 60
 
@@ -200,6 +202,25 @@ async def test_more_streams_than_may_be_are_refused_until_one_ends():
 
         # Before the next heartbeat.
         await waiting.eventually(is_answered, seconds=server.HEARTBEAT_SECONDS / 2)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: "], ids=["nothing", "half a request"])
+async def test_silent_connections_do_not_keep_the_user_out(sent, monkeypatch):
+    async with asking(page(1)) as (_, url, session), contextlib.AsyncExitStack() as stack:
+        opened = []
+        for _ in range(server.CONNECTIONS_LIMIT + 8):
+            reader, writer = await asyncio.open_connection(server.ADDRESS, urllib.parse.urlsplit(url).port)
+            stack.callback(writer.close)
+            writer.write(sent)
+            opened.append(reader)
+        async with asyncio.timeout(SECONDS / 2):
+            await asyncio.gather(*(reader.read() for reader in opened[:8]))
+        monkeypatch.setattr(bounded, "REQUEST_TIMEOUT_SECONDS", 0.05)
+        async with session.get(url + "updates") as stream:
+            assert (await read_update(stream))["isWhole"] is True
+            async with asyncio.timeout(SECONDS):
+                await asyncio.gather(*(reader.read() for reader in opened))
+            assert not stream.content.at_eof()
 
 
 def test_a_port_in_use_is_one_sentence():

@@ -26,7 +26,6 @@ from drawbar.driver.operation import server as bounded
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_LIMIT = 64
 COOKIE = "__Host-drawbar"
 BEARER = "Bearer "
 BODY_LIMIT_BYTES = 32768
@@ -54,7 +53,7 @@ class Site:
         self._readers = readers
         self._login = server.read_files("login")
         self._page = server.read_files("page")
-        self.handlers = bounded.make_handlers(self.answer, CONNECTIONS_LIMIT)
+        self.handlers = bounded.make_handlers(self.answer, server.CONNECTIONS_LIMIT)
 
     async def answer(self, request: web_request.BaseRequest) -> web.StreamResponse:
         """Answer a request; each has a connection of its own."""
@@ -75,7 +74,7 @@ class Site:
             return self._answer_session(request, reader)
         if reader is None:
             return self._answer_stranger(request, path)
-        if path in ("updates", "explain"):
+        if path in server.LASTING:
             self.handlers.keep(request)
         return await reader.pages.answer(request, path)
 

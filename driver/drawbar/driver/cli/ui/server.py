@@ -2,7 +2,8 @@
 
 The server listens on loopback only. Other users of the machine, and pages of other origins in the user's browser, can
 reach the port too. So every path begins with a random token; without it the answer is 404. A request that names another
-host than the loopback (DNS rebinding) is refused. Nothing is written, and no request is logged.
+host than the loopback (DNS rebinding) is refused. Connections are bounded as in `operation.server`. Nothing is written, and
+no request is logged.
 
 A stream of updates has no queue. Once a browser has read an update, the next one holds the difference since then. A
 browser that does not read for `WRITE_SECONDS` is disconnected, and starts again with the whole page.
@@ -24,6 +25,7 @@ from drawbar.driver import errors
 from drawbar.driver.api import dnsnames
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.ui import explaining, following, model
+from drawbar.driver.operation import server as bounded
 
 ADDRESS = "127.0.0.1"
 STREAMS_LIMIT = 16
@@ -31,7 +33,9 @@ WRITE_SECONDS = 30.0
 # Only a write shows that a browser is gone.
 HEARTBEAT_SECONDS = 15.0
 SHUTDOWN_SECONDS = 0.2
-LINE_LIMIT_BYTES = 4096
+CONNECTIONS_LIMIT = 64
+LASTING = frozenset({"updates", "explain"})
+"""The paths whose answers may last longer than a request; streams and explanations have bounds of their own."""
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -141,22 +145,34 @@ class Pages:
 
 
 class _LocalPages:
-    """The answers to requests on the loopback: of those who have the token, and name the loopback as host."""
+    """The answers to requests on the loopback: of those who have the token, and name the loopback as host.
+
+    Attributes:
+        handlers: the protocol of the listener.
+    """
 
     def __init__(self, pages: Pages, token: str) -> None:
         self._pages = pages
         self._token = token.encode()
+        self.handlers = bounded.make_handlers(self.answer, CONNECTIONS_LIMIT)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request."""
+    async def answer(self, request: web_request.BaseRequest) -> web.StreamResponse:
+        """Answer a request; each has a connection of its own."""
+        response = await self._answer(request)
+        response.force_close()
+        return response
+
+    async def _answer(self, request: web_request.BaseRequest) -> web.StreamResponse:
         if not is_loopback(request.headers.get("Host", "")):
             return refuse(
                 421,
                 "this is the page of drawbar ui on another machine's loopback; open the URL that it printed",
             )
-        token, _, path = request.match_info["path"].partition("/")
-        if not hmac.compare_digest(token.encode(), self._token):
+        token, _, path = request.path.removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(errors="surrogateescape"), self._token):
             return refuse(404, NOT_FOUND)
+        if path in LASTING:
+            self.handlers.keep(request)
         return await self._pages.answer(request, path)
 
 
@@ -229,18 +245,12 @@ async def serving(
         explain: explains an object; None to refuse such requests.
     """
     token = secrets.token_urlsafe(32)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", _LocalPages(Pages(latest, explain), token).answer)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        max_line_size=LINE_LIMIT_BYTES,
-        shutdown_timeout=SHUTDOWN_SECONDS,
-        handler_cancellation=True,
-    )
+    site = _LocalPages(Pages(latest, explain), token)
     try:
-        await runner.setup()
-        await web.SockSite(runner, bound).start()
-        yield f"http://{ADDRESS}:{bound.getsockname()[1]}/{token}/"
+        listener = await asyncio.get_running_loop().create_server(site.handlers, sock=bound)
+        try:
+            yield f"http://{ADDRESS}:{bound.getsockname()[1]}/{token}/"
+        finally:
+            listener.close()
     finally:
-        await runner.cleanup()
+        await site.handlers.shutdown(SHUTDOWN_SECONDS)
