@@ -170,6 +170,19 @@ def test_files_of_others_that_nobody_can_read_are_no_conflict(spec_dirs, name, t
     assert files.conflicts(spec_dirs, file, content()) == ()
 
 
+@pytest.mark.parametrize("name", ["other.json", "other.yaml"])
+@pytest.mark.parametrize(
+    "create", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"]
+)
+def test_a_file_of_others_that_is_no_regular_file_is_not_read(spec_dirs, name, create):
+    file = files.path(spec_dirs[1], PREFIX, "u-1")
+    files.write(file, content())
+    create(spec_dirs[0] / name)
+    create(spec_dirs[1] / f"{PREFIX}-u-2.json")
+    assert files.conflicts(spec_dirs, file, content()) == ()
+    assert files.owners(spec_dirs[1], PREFIX) == {"u-1", "u-2"}
+
+
 def test_a_directory_of_ones_own_has_the_highest_priority(tmp_path):
     assert files.read_by_runtimes(files.DYNAMIC) == (files.STATIC, files.DYNAMIC)
     assert files.read_by_runtimes(tmp_path)[-1] == tmp_path

@@ -17,10 +17,12 @@ Source: Container Device Interface, pkg/cdi/spec-dirs.go (`DefaultSpecDirs`) and
 """
 
 import enum
+import errno
 import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -184,9 +186,10 @@ def _devices(file: Path) -> Iterator[tuple[str, str, dict[str, object]]]:
 
 def _document(file: Path) -> object:
     try:
-        if file.stat().st_size > FILE_BYTES:
+        raw = read_regular(file, FILE_BYTES + 1)
+        if len(raw) > FILE_BYTES:
             return None
-        text = file.read_text(encoding="utf-8")
+        text = raw.decode()
         if file.suffix == ".json":
             content: object = json.loads(text)
             return content
@@ -288,8 +291,7 @@ def read(file: Path) -> spec.Spec | None:
     """
     try:
         # One byte above the limit shows that the file is too large.
-        with file.open("rb") as opened:
-            text = opened.read(FILE_BYTES + 1)
+        text = read_regular(file, FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -304,6 +306,19 @@ def read(file: Path) -> spec.Spec | None:
         raise errors.InvalidSpec(f"CDI file {file} is not JSON: {error}") from error
     except errors.InvalidSpec as error:
         raise errors.InvalidSpec(f"{file}: {error}") from error
+
+
+def read_regular(file: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of a regular file, up to `most_bytes`. A pipe or a device would keep its reader waiting.
+
+    Raises:
+        OSError: the file cannot be read, or is not a regular file.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+        return opened.read(most_bytes)
 
 
 def remove(file: Path) -> None:

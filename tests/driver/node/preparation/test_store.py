@@ -129,6 +129,21 @@ async def test_a_record_of_another_claim_is_damaged(opened, record):
     assert aside.name.startswith("u.json.corrupt-")
 
 
+@pytest.mark.parametrize(
+    "create",
+    [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)],
+    ids=["pipe", "directory", "device", "circle"],
+)
+async def test_a_record_that_is_no_regular_file_is_moved_aside_and_the_others_stay(opened, record, create):
+    write(record, NEWER)
+    create(record.with_name("x.json"))
+    assert set((await opened()).claims) == {"u"}
+    assert sorted(each.name.partition("-")[0] for each in record.parent.iterdir()) == [
+        "u.json",
+        "x.json.corrupt",
+    ]
+
+
 async def test_a_full_disk_keeps_old_records_and_adds_none(opened, record, monkeypatch):
     made = await opened()
     await made.start(CLAIM, CDI)

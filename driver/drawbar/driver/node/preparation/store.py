@@ -19,6 +19,7 @@ So the directory is read again until a time set by another is `SETTLED_SECONDS` 
 import asyncio
 import logging
 import os
+import stat
 import threading
 import time
 import zlib
@@ -29,7 +30,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from drawbar.cdi import spec
+from drawbar.cdi import files, spec
 from drawbar.driver.node import errors
 from drawbar.driver.node.preparation import cdifiles, locks, records, restoring, sharedfiles
 
@@ -103,18 +104,18 @@ class Store:
         """
 
         def restore() -> restoring.Restored:
-            had_folder, files, view = self._folder.exists(), self.cdi.read(), self._read()
+            had_folder, found, view = self._folder.exists(), self.cdi.read(), self._read()
             # A record that an administrator removed ends its claim. A damaged record does not.
             lost = frozenset(
                 uid
-                for uid in files.keys() - view.claims.keys()
+                for uid in found.keys() - view.claims.keys()
                 if not had_folder or uid in view.damaged or any(self._folder.glob(f"{uid}{SUFFIX}.corrupt-*"))
             )
-            restored = decide(restoring.Found(claims=view.claims, files=files, unrecorded=lost))
+            restored = decide(restoring.Found(claims=view.claims, files=found, unrecorded=lost))
             self._change(lambda _: restored.claims)
             for draft in self._folder.glob(".*.tmp"):
                 draft.unlink(missing_ok=True)
-            unused = files.keys() - (restored.claims.keys() - restored.ended)
+            unused = found.keys() - (restored.claims.keys() - restored.ended)
             self.cdi.restore(restored.specs, unused=unused)
             return restored
 
@@ -225,7 +226,7 @@ class Store:
                 if uid == entry.name or uid.startswith("."):
                     continue
                 try:
-                    status = entry.stat()
+                    status = entry.stat(follow_symlinks=False)
                     identity = (status.st_ino, status.st_mtime_ns, status.st_size)
                     is_same = before.identities.get(uid) == identity
                     claims[uid] = before.claims[uid] if is_same else _decode(Path(entry), uid)
@@ -288,8 +289,10 @@ def _decode(path: Path, uid: str) -> records.PreparedClaim:
         errors.CheckpointError: a newer Drawbar wrote it.
         OSError: the file cannot be read.
     """
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise errors.CorruptCheckpoint(f"the record {path} is damaged: it is not a regular file")
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        file = msgspec.json.decode(files.read_regular(path, files.FILE_BYTES), type=_File)
         is_whole = zlib.crc32(bytes(file.claim)) == file.crc32
         claim = records.parse(msgspec.json.decode(file.claim, type=dict[str, Any])) if is_whole else None
     except (ValueError, RecursionError) as error:
