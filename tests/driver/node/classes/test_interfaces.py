@@ -43,21 +43,27 @@ CASES = {
 }
 
 
-def find_absence(sysfs, functions, link_layer="Ethernet"):
+def find_obstacle(sysfs, functions, link_layer="Ethernet"):
     for function in functions:
         if function.device_nodes == RDMA["device_nodes"]:
             shown = sysfs / function.path / "infiniband" / "mlx5_0" / "ports" / "1" / "link_layer"
             shown.parent.mkdir(parents=True)
             shown.write_text(f"{link_layer}\n")
-    return interfaces.find_absence(model.Card(functions=tuple(functions)), classes.Host.from_sysfs(sysfs))
+    return interfaces.find_obstacle(model.Card(functions=tuple(functions)), classes.Host.from_sysfs(sysfs))
 
 
 @pytest.mark.parametrize(("functions", "is_absent"), CASES.values(), ids=CASES)
 def test_an_interface_is_missed_only_where_the_driver_makes_one(tmp_path, functions, is_absent):
-    absence = find_absence(tmp_path, functions)
+    absence = find_obstacle(tmp_path, functions)
     assert (absence is not None) is is_absent
     assert not is_absent or "no network interface of 0000:01:00" in absence
 
 
 def test_rdma_without_ethernet_has_no_interface(tmp_path):
-    assert find_absence(tmp_path, [port(**RDMA)], "InfiniBand") is None
+    assert find_obstacle(tmp_path, [port(**RDMA)], "InfiniBand") is None
+
+
+def test_an_interface_whose_name_no_runtime_takes_is_named_with_the_remedy(tmp_path):
+    obstacle = find_obstacle(tmp_path, [port(0), port(1, net_interfaces=("ens1", "\ufffdx"))])
+    assert obstacle.startswith("the name \ufffdx of a network interface of 0000:01:00.1 is not UTF-8")
+    assert "ip link set dev ifN name NAME" in obstacle

@@ -1,5 +1,8 @@
 """Which network interfaces are a function's own: not representors, and not what stands on another interface."""
 
+import os
+
+import msgspec
 import pytest
 from tests.scenes import kerneltrees
 
@@ -84,3 +87,16 @@ def test_the_interface_of_a_driver_on_a_bus_of_its_own_belongs_to_the_function(t
     )
     tree.interface(f"{base}/virtio0", "eth0")
     assert interfaces(tree) == ("eth0",)
+
+
+def test_a_name_that_is_not_utf_8_can_be_written_everywhere(tree, nic):
+    name, rdma = os.fsdecode(b"\xff\x1b[2J"), os.fsdecode(b"mlx5_\xfe")
+    tree.interface(nic, name, index=8, address="0c:42:a1:00:00:02", addr_assign_type="0")
+    tree.write(f"{nic}/infiniband/{rdma}/node_guid", "0c42:a103:0000:0002")
+    function = reader.read_function(tree.root, ADDRESS)
+    assert function.net_interfaces == ("ens1", "\ufffd\x1b[2J")
+    assert {each.source for each in function.identifiers} >= {
+        "net/\ufffd\x1b[2J/address",
+        "infiniband/mlx5_\ufffd/node_guid",
+    }
+    assert msgspec.json.encode(function)

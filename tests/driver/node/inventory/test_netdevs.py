@@ -95,6 +95,23 @@ def test_the_way_out_of_the_host_is_read_from_the_kernel():
     assert done.stdout.strip() == "['lower']", done.stderr
 
 
+RENAMED = """
+import fcntl, socket
+from drawbar.driver.node.inventory import netdevs
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+    fcntl.ioctl(asking, 0x8923, b"lo".ljust(16, b"\\0") + b"\\xff".ljust(16, b"\\0"))  # SIOCSIFNAME
+print([ascii(name) for name in netdevs.read()])
+"""
+
+
+def test_a_name_that_is_not_utf_8_is_the_one_that_sysfs_is_read_with():
+    command = ("unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", RENAMED)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and ("unshare" in done.stderr or "not supported" in done.stderr):
+        pytest.skip(f"no network namespace can be made here: {done.stderr[-200:]}")
+    assert "'\\\\ufffd'" in done.stdout, done.stderr
+
+
 def test_discovery_alone_does_not_pay_for_netlink():
     code = (
         "import sys; from drawbar.driver.node.inventory import netdevs; sys.exit('pyroute2' in sys.modules)"

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import json
 import socket
+import subprocess
+import sys
+import types
 import uuid
 from pathlib import Path
 
@@ -214,6 +217,75 @@ async def test_the_kernels_own_events_arrive_as_they_were_sent():
     assert (event.action, event.subsystem, event.devpath) == ("change", "mem", "/devices/virtual/mem/null")
     assert event.properties["DEVNAME"] == "null"
     assert event.seqnum > 0
+
+
+class Namesake:
+    """A network interface as pyudev has it, with a name that is not UTF-8."""
+
+    action, subsystem = "move", "net"
+
+    def __init__(self, above):
+        self._above = above
+
+    @property
+    def properties(self):
+        return {"INTERFACE": b"\xff".decode()}
+
+    def find_parent(self, subsystem):
+        assert subsystem == "pci"
+        return self._above
+
+
+class Monitor:
+    """A subscription of pyudev with these devices."""
+
+    def __init__(self, *found):
+        self._found = list(found)
+
+    def poll(self, timeout):
+        assert timeout == 0
+        return self._found.pop(0) if self._found else None
+
+
+async def test_an_interface_whose_name_is_no_text_is_an_event_of_the_function_above_it():
+    pending = sources.Backlog(4)
+    function = types.SimpleNamespace(device_path="/devices/pci0000:00/0000:00:03.0")
+    sources._drain(Monitor(Namesake(None), Namesake(function)), pending)
+    pending.close()
+    (event,) = [event async for event in pending.events()]
+    assert (event.action, event.subsystem, event.devpath) == ("move", "net", function.device_path)
+
+
+# Another network namespace has a loopback of its own, which is renamed here.
+RENAMING = """
+import asyncio, fcntl, socket, sys
+from drawbar.driver.node.uevents import sources
+
+def rename(old, new):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        fcntl.ioctl(asking, 0x8923, old.ljust(16, b"\\0") + new.ljust(16, b"\\0"))  # SIOCSIFNAME
+
+async def main():
+    pending = sources.Backlog(16)
+    with sources.subscribe(pending):
+        rename(b"lo", b"\\xff\\x1b[2J")
+        rename(b"\\xff\\x1b[2J", b"lo")  # this event has the former name
+        rename(b"lo", b"lo1")
+        async for event in pending.events():
+            if event.devpath.endswith("/lo1") and event.action == "move":
+                return
+
+asyncio.run(asyncio.wait_for(main(), 60))
+"""
+
+
+@pytest.mark.tool("kernel events")
+def test_the_kernels_event_of_such_a_name_stops_no_later_one():
+    command = ["unshare", "--net", sys.executable, "-c", RENAMING]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if "unshare" in ended.stderr:
+        pytest.skip(f"no network namespace can be made here: {ended.stderr}")
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.tool("kernel events")

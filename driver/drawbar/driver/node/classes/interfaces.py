@@ -1,7 +1,8 @@
-"""The network interfaces of a card that are in a container.
+"""The network interfaces of a card that a container cannot get.
 
 An interface returns to the host when its pod's network namespace ends, which may be long after the pod. Until then sysfs
-shows the host a card with a driver and without an interface.
+shows the host a card with a driver and without an interface. It returns with the name that it had in the pod, and any bytes
+but blanks, colons and slashes are a name.
 
 Source: net/core/net_namespace.c; Documentation/ABI/stable/sysfs-class-infiniband (`link_layer`).
 """
@@ -12,9 +13,23 @@ from drawbar.fabric.classes import DeviceClass
 
 # drivers/pci/pci-pf-stub.c: it serves the virtual functions alone.
 _WITHOUT_INTERFACES = frozenset({"pci-pf-stub"})
+_UNREADABLE = "\ufffd"
+"""It stands for bytes that are not UTF-8."""
 
 
-def find_absence(card: model.Card, host: Host) -> str | None:
+def find_obstacle(card: model.Card, host: Host) -> str | None:
+    """Return why a container cannot get the card's interfaces, as a clause, or None. Reads files."""
+    for function in card.bare.functions:
+        for name in function.net_interfaces:
+            if _UNREADABLE in name:
+                return (
+                    f"the name {name} of a network interface of {function.address} is not UTF-8, and no container runtime "
+                    "takes it: find its number N by `ip -o link`, and run `ip link set dev ifN name NAME`"
+                )
+    return _find_absence(card, host)
+
+
+def _find_absence(card: model.Card, host: Host) -> str | None:
     """Return that all interfaces of the card are elsewhere, as a clause, or None. Reads files.
 
     Some drivers bind functions that never have an interface, such as the first four of a Chelsio T6, so a card with any

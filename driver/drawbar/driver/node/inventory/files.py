@@ -34,6 +34,11 @@ def text(path: str, directory: int | None = None) -> str | None:
         os.close(descriptor)
 
 
+def as_text(name: str) -> str:
+    """Return a file's name with U+FFFD in place of bytes that are not UTF-8, as `text` returns a file's content."""
+    return name if name.isascii() else os.fsencode(name).decode("utf-8", "replace")
+
+
 def head(path: str, length: int, directory: int | None = None) -> bytes:
     """Return the first bytes of a file, up to `length`; none if it cannot be read. Arguments as for `text`."""
     try:
@@ -87,7 +92,7 @@ def link_target(path: str, directory: int | None = None) -> str | None:
 def link_name(path: str, directory: int | None = None) -> str | None:
     """Return the last component of a symbolic link's target, or None. Arguments as for `text`."""
     target = link_target(path, directory)
-    return target.rpartition("/")[2] if target is not None else None
+    return as_text(target.rpartition("/")[2]) if target is not None else None
 
 
 def list_names(directory: int) -> frozenset[str]:

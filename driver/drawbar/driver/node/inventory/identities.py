@@ -121,7 +121,7 @@ def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
     for kind, text, source in texts:
         # The replacement character marks bytes that are not UTF-8.
         if text and len(text) <= witnesses.VALUE_MAX and "\ufffd" not in text:
-            each = witnesses.identifier(kind, text, source)
+            each = witnesses.identifier(kind, text, files.as_text(source))
             if each is not None:
                 made.setdefault((each.kind, each.value), each)
     return tuple(itertools.islice(made.values(), witnesses.IDENTIFIERS_MAX))

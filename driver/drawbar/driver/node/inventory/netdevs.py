@@ -70,7 +70,7 @@ def read() -> dict[str, Netdev]:
         raise errors.NetlinkError(
             f"cannot ask the kernel for network interfaces ({error}): allow netlink sockets (AF_NETLINK) here"
         ) from error
-    names = {link["index"]: str(link.get_attr("IFLA_IFNAME")) for link in links}
+    names = {link["index"]: _as_text(link.get_attr("IFLA_IFNAME")) for link in links}
     by_index: dict[int, list[str]] = {}
     for address in addresses:
         # For a tunnel, the local end is this host's address.
@@ -90,6 +90,11 @@ def read() -> dict[str, Netdev]:
         )
         for link in links
     }
+
+
+def _as_text(name: str | bytes) -> str:
+    """Return an interface's name as `files.as_text` does; `pyroute2` has bytes for one that is not UTF-8."""
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
 
 
 def _ways_out(route: Any) -> set[int]:

@@ -116,7 +116,7 @@ def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.Device
     """Yield the device nodes, and the names of network interfaces, in and below one directory."""
     if name == "net":
         yield from (
-            entry.name
+            files.as_text(entry.name)
             for entry in files.entries(path)
             if _is_directory(entry) and _is_own_interface(entry.path)
         )

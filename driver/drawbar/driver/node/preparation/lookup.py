@@ -375,7 +375,7 @@ class Finder:
         # A GPU's driver may be minutes late after a reboot, and a running container gets no further files.
         missing = classes.by_name(device_class).missing_requirements(card)
         if missing is None and not prepared and not allocated.admin:
-            missing = interfaces.find_absence(card, self._host)
+            missing = interfaces.find_obstacle(card, self._host)
         if missing is not None:
             raise errors.DeviceLate(
                 f"{allocated.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY

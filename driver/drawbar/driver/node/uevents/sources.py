@@ -204,11 +204,29 @@ def _drain(monitor: Any, pending: Backlog) -> None:
             continue
         if device is None:
             return
-        event = from_properties(
-            _original_properties(device.properties), action=device.action or "", devpath=device.device_path
-        )
+        event = _read_event(device)
         if event is not None:
             pending.put(event)
+
+
+def _read_event(device: Any) -> Uevent | None:
+    """Return the event of a device.
+
+    The name of a network interface may have any bytes, and a tenant gives it the name with which it returns from a pod.
+    Then its event becomes one of the PCI function above it, or none without such a function.
+    """
+    action = device.action or ""
+    try:
+        return from_properties(
+            _original_properties(device.properties), action=action, devpath=device.device_path
+        )
+    except UnicodeDecodeError:
+        above = device.find_parent("pci")
+        if above is None:
+            return None
+        return from_properties(
+            {"SUBSYSTEM": device.subsystem or ""}, action=action, devpath=above.device_path
+        )
 
 
 def _socket_error(monitor: Any) -> int:
