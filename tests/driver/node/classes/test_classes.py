@@ -240,6 +240,16 @@ def test_an_interface_never_takes_the_name_of_the_pods_own(card):
     assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [("eth0", "nic0")]
 
 
+def test_an_interface_never_takes_the_name_of_another_of_its_card(card):
+    seen = card(device(DeviceClass.NIC))
+    port = msgspec.structs.replace(seen.first, net_interfaces=("eth0", "nic0"))
+    edits = nic.Nic().edits(model.Card(functions=(port,)), classes.Host())
+    assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [
+        ("eth0", "nic1"),
+        ("nic0", "nic0"),
+    ]
+
+
 def test_the_files_of_all_functions_are_passed(card):
     seen = card(device(DeviceClass.GPU))
     node = model.DeviceNode(path="/dev/dri/card9", major=226, minor=9, block=False, subsystem="drm")

@@ -11,6 +11,7 @@ readiness, its device files, its network interfaces and its data.
 Source: Documentation/driver-api/vfio.rst.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
@@ -24,7 +25,6 @@ from drawbar.driver.node.inventory import model, nvidia, vfio
 from drawbar.fabric.classes import DeviceClass
 
 _POD_INTERFACE = "eth0"
-_INSTEAD = "nic0"
 # These drivers have the whole function, so a container gets their files whatever the class.
 _OF_ANY_CLASS = frozenset({*vfio.SUBSYSTEMS, nvidia.SUBSYSTEM})
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
@@ -197,10 +197,7 @@ class Generic(msgspec.Struct, frozen=True, kw_only=True):
         )
         return spec.ContainerEdits(
             device_nodes=nodes,
-            net_devices=tuple(
-                spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
-                for name in self.interfaces(card) or ()
-            ),
+            net_devices=_net_devices(self.interfaces(card) or ()),
         )
 
     def _container_nodes(self, card: model.Card) -> Iterator[model.DeviceNode]:
@@ -252,6 +249,14 @@ def _other_functions(card: model.Card) -> Iterator[tuple[model.PciFunction, Gene
 
 def _other_classes(card: model.Card) -> tuple[Generic, ...]:
     return tuple(dict.fromkeys(offered for _, offered in _other_functions(card)))
+
+
+def _net_devices(names: Collection[str]) -> tuple[spec.NetDevice, ...]:
+    """Return the interfaces by their names in a pod: their own, without the name of the pod's first interface."""
+    instead = next(free for number in itertools.count() if (free := f"nic{number}") not in names)
+    return tuple(
+        spec.NetDevice(host_name=name, name=instead if name == _POD_INTERFACE else name) for name in names
+    )
 
 
 def describe_node(node: model.DeviceNode) -> spec.DeviceNode:
