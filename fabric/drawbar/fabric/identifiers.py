@@ -107,22 +107,31 @@ _PLACEHOLDER_PREFIXES = (
 )
 # Sentences of letters alone, such as nvidia-smi's "[Insufficient Permissions]" and "[GPU requires reset]".
 _SENTENCE_BEGINNINGS = (
-    *(
-        "gpuislost",
-        "gpurequires",
-        "insufficient",
-        "not",
-        "please",
-        "requestedfunctionality",
-        "tobe",
-        "undefined",
-    ),
+    "gpuislost",
+    "gpurequires",
+    "insufficient",
+    "not",
+    "please",
+    "requestedfunctionality",
+    "tobe",
+    "undefined",
 )
 # Words that name the number. A text of these alone has none, and neither has one with a placeholder after them.
 _LABELS = frozenset(
     {
-        *("asset", "baseboard", "board", "chassis", "default", "device", "number", "no", "product", "serial"),
-        *("sn", "system", "tag"),
+        "asset",
+        "baseboard",
+        "board",
+        "chassis",
+        "default",
+        "device",
+        "no",
+        "number",
+        "product",
+        "serial",
+        "sn",
+        "system",
+        "tag",
     }
 )
 # Test patterns of firmware: digits, or pairs of digits, that count up or down. VirtualBox gives every NVMe disk the serial number
@@ -154,10 +163,14 @@ _NO_NAMES = frozenset({"", "localhost", "localhost4", "localhost6", "(none)"})
 # Dell without a service tag.
 _FACTORY_UUIDS = frozenset(
     {
-        *("03000200040005000006000700080009", "00020003000400050006000700080009"),
-        *("123456781234567890abcddeefaabbcc", "785634123412785690abcddeefaabbcc"),
-        *("12345678123412341234123456789abc", "78563412341234121234123456789abc"),
-        *("4c4c454400002010802080c04f202020", "44454c4c00001020802080c04f202020"),
+        "03000200040005000006000700080009",
+        "00020003000400050006000700080009",
+        "123456781234567890abcddeefaabbcc",
+        "785634123412785690abcddeefaabbcc",
+        "12345678123412341234123456789abc",
+        "78563412341234121234123456789abc",
+        "4c4c454400002010802080c04f202020",
+        "44454c4c00001020802080c04f202020",
     }
 )
 

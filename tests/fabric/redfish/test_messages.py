@@ -102,7 +102,7 @@ def test_an_error_beside_annotations_is_one():
     [("Base.1.4.Success", False), ("Base.1.18.Created", False), ("Base.1.4.GeneralError", True)],
 )
 def test_a_success_in_the_form_of_an_error_is_none(key, is_refusal):
-    """As iLO answers each change."""
+    """iLO answers each change so."""
     assert messages.is_refusal(_body(key)) is is_refusal
 
 
