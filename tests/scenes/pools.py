@@ -77,7 +77,7 @@ def make_fabric_state(*devices, ours=(), probation=HOUR, **changes):
             maintenance=maintenances.Scope(devices=frozenset(changes.pop("maintenance", ()))),
             **pop_changes(
                 "probations",
-                "claimed",
+                "allocated_pools",
                 "missing",
                 "made",
                 "chooses",

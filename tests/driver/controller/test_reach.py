@@ -137,7 +137,7 @@ def test_a_device_in_other_groups_moves_once_no_claim_has_it():
     before = publish_slices(device("d", reach_groups=groups("a")), device("e", reach_groups=groups("a")))
     home = pools(before)["d"]
     moved = (device("d", reach_groups=groups("b")), device("e", reach_groups=groups("a")))
-    held = update_slices(before, *moved, claimed={"d": home})
+    held = update_slices(before, *moved, allocated_pools={"d": home})
     assert pools(held) == {"d": home, "e": home}
     attached = update_slices(before, *moved, ours=["d"])
     assert pools(attached) == {"d": home, "e": home}
@@ -150,7 +150,7 @@ def test_a_device_in_other_groups_moves_once_no_claim_has_it():
 def test_a_refused_device_moves_once_its_claim_lets_go_of_it_and_returns_when_the_pair_may_be_tried():
     both, refused = (device("d"), device("e")), [("d", "h1")]
     before = publish_slices(*both)
-    failing = update_slices(before, *both, claimed={"d": "f/e"}, refused=refused)
+    failing = update_slices(before, *both, allocated_pools={"d": "f/e"}, refused=refused)
     assert pools(failing) == {"d": "f/e", "e": "f/e"}
     apart = update_slices(failing, *both, refused=refused)
     assert pools(apart) == {"d": names.pool("f", "e", refusing=["h1"]), "e": "f/e"}
@@ -305,7 +305,7 @@ def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(
     stored = ()
     for devices, refused, is_claimed in steps:
         claimed = pools(stored) if is_claimed else {}
-        facts = {"refused": refused, "claimed": claimed}
+        facts = {"refused": refused, "allocated_pools": claimed}
         # Where two pools exchange devices, one of them has to wait for the next round.
         for _ in range(3):
             actions = desired.plan(make_fabric_state(*devices, **facts | {"published": stored}), NOW)

@@ -101,7 +101,7 @@ def test_an_allocated_device_keeps_its_room_in_its_pool():
     usual = devices.homes("fab", {each.id: each for each in listing}, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
     places = devices.homes(
-        "fab", {each.id: each for each in listing}, (), devices.Rules(claim_pools={"d-64": "fab/enc"})
+        "fab", {each.id: each for each in listing}, (), devices.Rules(attached_pools={"d-64": "fab/enc"})
     )
     assert [name for name, pool in places.items() if pool == "fab/enc/1"] == ["d-63"]
 

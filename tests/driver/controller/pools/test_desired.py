@@ -117,7 +117,9 @@ def test_pools_that_exchange_their_devices_never_have_one_twice():
 
 def test_an_allocated_device_leaves_its_pool_only_after_its_claim_ends():
     before = publish_slices(device("a", "z"), device("b", "e"))
-    moved = make_fabric_state(device("a", "e"), device("b", "e"), published=before, claimed={"a": "f/z"})
+    moved = make_fabric_state(
+        device("a", "e"), device("b", "e"), published=before, allocated_pools={"a": "f/z"}
+    )
     (change,) = desired.plan(moved, NOW)
     spec = change.slice.spec
     assert (spec.pool.name, [device.name for device in spec.devices]) == ("f/z", ["a"])
@@ -127,7 +129,7 @@ def test_an_allocated_device_leaves_its_pool_only_after_its_claim_ends():
 
 def test_a_device_that_moved_before_its_claim_was_seen_goes_back_with_its_taints_and_is_offered_once():
     before = publish_slices(device("a", "e"), device("b", "e"))
-    facts = {"claimed": {"a": "f/z"}, "failing": {"a": "LinkDown"}}
+    facts = {"allocated_pools": {"a": "f/z"}, "failing": {"a": "LinkDown"}}
     first, second = desired.plan(
         make_fabric_state(device("a", "e"), device("b", "e"), published=before, **facts), NOW
     )
@@ -145,7 +147,9 @@ def test_no_device_goes_back_into_a_pool_that_is_full():
     rest = [device(f"o{number:02}", "z") for number in range(64)]
     before = publish_slices(device("a", "e"), *rest)
     assert (
-        desired.plan(make_fabric_state(device("a", "e"), *rest, published=before, claimed={"a": "f/z"}), NOW)
+        desired.plan(
+            make_fabric_state(device("a", "e"), *rest, published=before, allocated_pools={"a": "f/z"}), NOW
+        )
         == ()
     )
 
@@ -266,7 +270,7 @@ def test_a_member_claimed_alone_stays_and_its_composite_is_not_offered():
     assert list_offered(changed) == ["a", "c"]
     changed = desired.plan(
         make_fabric_state(
-            device("a"), device("b"), device("c"), claimed={"a": "f/e"}, published=before, **DUO
+            device("a"), device("b"), device("c"), allocated_pools={"a": "f/e"}, published=before, **DUO
         ),
         NOW,
     )
@@ -340,7 +344,7 @@ def test_a_new_controller_reads_composites_from_published_slices():
 
 def test_an_allocated_rule_composite_is_tainted_when_a_member_is_gone():
     before = publish_slices(device("b"), device("c"), **PAIRS)
-    claimed = {"claimed": {BC: "f/e"}}
+    claimed = {"allocated_pools": {BC: "f/e"}}
     (action,) = desired.plan(
         make_fabric_state(device("a"), device("b"), published=before, **claimed, **PAIRS), NOW
     )

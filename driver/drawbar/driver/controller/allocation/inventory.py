@@ -141,7 +141,7 @@ def find_reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.I
             cluster.pools.in_fabric(opened.name),
             devices.Rules(
                 restricted=policies.find_restricted_models(fabric.spec.policy.models),
-                claim_pools=fabric_state.find_claim_pools(cluster.placed.in_fabric(opened.name)),
+                attached_pools=fabric_state.find_attached_pools(cluster.placed.in_fabric(opened.name)),
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)

@@ -171,8 +171,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         restricted: models whose devices have pools of their own.
         held: the names of devices that stay in their pool.
         unlisted: the names of unlisted devices that stay published and keep their room.
-        claimed: by device name, the pool in a claim's allocation.
-        claim_pools: by device name, the pool in the attachment of its claim; a published pool goes first.
+        allocated_pools: by device name, the pool in a claim's allocation.
+        attached_pools: by device name, the pool in the attachment of its claim; a published pool goes first.
         refusing: by device name, the hosts that the manager refused it to.
         pools_max: the limit of pools; pools for refused devices leave room to others.
     """
@@ -180,8 +180,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     restricted: Collection[str] = ()
     held: Collection[str] = ()
     unlisted: Collection[str] = ()
-    claimed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    claim_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
+    allocated_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
+    attached_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     refusing: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     pools_max: int = 0
 
@@ -205,7 +205,7 @@ def homes(
     for published_slice in published:
         pool = published_slice.spec.pool.name
         for device in published_slice.spec.devices:
-            wanted, claimed = first.get(device.name), rules.claimed.get(device.name)
+            wanted, claimed = first.get(device.name), rules.allocated_pools.get(device.name)
             stays = device.name in rules.held or pool == claimed or (wanted and _belongs(pool, wanted))
             returns = claimed is not None and claimed != pool and claimed not in full
             if device.name in rules.unlisted:
@@ -213,10 +213,10 @@ def homes(
             if wanted is not None and stays and not returns:
                 pools[device.name] = pool
                 filled[pool] += 1
-    claim_pools = {**rules.claim_pools, **rules.claimed}
-    for name in sorted(claim_pools.keys() & (first.keys() - pools.keys())):
-        pools[name] = claim_pools[name]
-        filled[claim_pools[name]] += 1
+    claimed_pools = {**rules.attached_pools, **rules.allocated_pools}
+    for name in sorted(claimed_pools.keys() & (first.keys() - pools.keys())):
+        pools[name] = claimed_pools[name]
+        filled[claimed_pools[name]] += 1
     return pool_writes.assign_pools(pools, first, filled)
 
 

@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         silent_seconds: the seconds since the manager was last reached.
         probations: by device name, the time for which its failure counts, if it is not the usual one.
         failures: by device name, the number of failures in a row.
-        claimed: by device name, the pool in a claim's allocation.
+        allocated_pools: by device name, the pool in a claim's allocation.
         missing: the names of unlisted devices that keep their earlier state.
         made: by the id of each pool of memory, the bytes in memory chunks of ours.
         chooses: whether the fabric chooses the device itself, so that it has model offers.
@@ -49,7 +49,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     silent_seconds: float = 0.0
     probations: Mapping[str, datetime.timedelta] = msgspec.field(default_factory=dict)
     failures: Mapping[str, int] = msgspec.field(default_factory=dict)
-    claimed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    allocated_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     made: Mapping[str, int] = msgspec.field(default_factory=dict)
     chooses: bool = False
@@ -66,7 +66,7 @@ class FabricState(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attached_by_us: the node of each attached device, by all names that its attachment covers.
         composites: by name, the members of the composites with attachments; their names are in `attached_by_us` too.
-        claim_pools: by device name, the pool that its claim names, from its attachment.
+        attached_pools: by device name, the pool that its claim names, from its attachment.
         reported: by device name, the causes in its attachment's report.
         date: the time of day, for new taints.
         failed_since: by device name, the time when this process first saw its failure's taint, on the steady clock.
@@ -80,7 +80,7 @@ class FabricState(msgspec.Struct, frozen=True, kw_only=True):
     date: datetime.datetime
     attached_by_us: Mapping[str, str] = msgspec.field(default_factory=dict)
     composites: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    claim_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
+    attached_pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     reported: Mapping[str, tuple[causes.Cause, ...]] = msgspec.field(default_factory=dict)
     failed_since: Mapping[str, datetime.datetime] = msgspec.field(default_factory=dict)
     published: tuple[slices.ResourceSlice, ...] = ()
@@ -119,7 +119,7 @@ def withdrawal(
     )
 
 
-def find_claim_pools(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
+def find_attached_pools(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
     """Return, by device name, the pool that its claim names; a device attached by hand has none."""
     return {
         attachment.spec.allocated: attachment.spec.pool
@@ -173,7 +173,7 @@ def observe(
             for name in (attachment.spec.device, attachment.spec.allocated)
         },
         composites=group.find_held_members(ours),
-        claim_pools=find_claim_pools(by_device.values()),
+        attached_pools=find_attached_pools(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
         published=published,
         kept=kept,

@@ -213,7 +213,7 @@ class Publisher:
                 maintenance=scope,
                 refused=tuple(refused),
                 refused_until=min(refused.values(), default=None),
-                claimed=self._sources.allocated.pools(name),
+                allocated_pools=self._sources.allocated.pools(name),
                 made={
                     device.id: view.inventory.parts.made_bytes(device, view.mark)
                     for device in (self.find_offered(name) if view.inventory.parts.are_carved else ())
