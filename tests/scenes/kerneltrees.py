@@ -4,7 +4,7 @@ import os
 import struct
 
 PORT = {"class_code": 0x060400, "vendor": 0x1022, "device": 0x14AB, "driver": "pcieport"}
-ROOT_PORT, UPSTREAM_PORT, DOWNSTREAM_PORT = 4, 5, 6
+ROOT_PORT, UPSTREAM_PORT, DOWNSTREAM_PORT, BRIDGE_FROM_EXPRESS = 4, 5, 6, 7
 
 
 class Tree:

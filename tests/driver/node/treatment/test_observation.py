@@ -27,12 +27,17 @@ def make_root_bus(tree):
     tree.slot("1", "0000:81:00")
 
 
-def make_bus_of_slots(tree):
+def make_bus_of_slots(tree, bridge=None):
     """A bus of conventional PCI with several slots."""
-    tree.port("pci0000:80/0000:80:1e.0", bus=0x81)
-    for name, number in (("1", 1), ("2", 2)):
+    tree.port("pci0000:80/0000:80:1e.0", bus=0x81, kind=bridge)
+    for name, number in (("0", 0), ("1", 1), ("2", 2)):
         tree.function(f"pci0000:80/0000:80:1e.0/0000:81:0{number}.0", **GPU)
         tree.slot(name, f"0000:81:0{number}")
+
+
+def make_bus_of_slots_below_express(tree):
+    """Such a bus below a bridge from PCI Express."""
+    make_bus_of_slots(tree, kerneltrees.BRIDGE_FROM_EXPRESS)
 
 
 def make_card_with_ari(tree):
@@ -49,7 +54,9 @@ def make_card_with_ari(tree):
     [
         (make_ports_of_one_device, "1", {"0000:81:00.0"}),
         (make_root_bus, "1", {"0000:81:00.0"}),
+        (make_bus_of_slots, "0", {"0000:81:00.0"}),
         (make_bus_of_slots, "2", {"0000:81:02.0"}),
+        (make_bus_of_slots_below_express, "0", {"0000:81:00.0"}),
         (make_card_with_ari, "1", {"0000:81:00.0", "0000:81:01.3", "0000:82:00.0"}),
     ],
 )

@@ -80,10 +80,9 @@ def _ports_at(root: str, address: str, functions: Collection[str] | None) -> tup
             continue
         path = f"{root}/bus/pci/devices/{address}.{function}"
         levels = _levels(files.link_target(path) or "")
-        if levels % 2 and _class_code(path).startswith(_PORT_CLASS):
-            kind = read_port(path).kind
-            if levels == 1 or kind is None or kind in _ABOVE_SLOTS:
-                ports.append(f"{address}.{function}")
+        is_port = levels % 2 and _class_code(path).startswith(_PORT_CLASS)
+        if is_port and (levels == 1 or read_port(path).kind in (None, *_ABOVE_ONE_DEVICE)):
+            ports.append(f"{address}.{function}")
     return tuple(ports)
 
 
@@ -150,8 +149,13 @@ _HEADER_BYTES = 256
 _FIRST_CAPABILITY, _LEAST_CAPABILITY = 0x34, 0x40
 _CAPABILITY_EXPRESS = 0x10
 _SLOT_IMPLEMENTED = 1 << 8
-_ABOVE_SLOTS = frozenset({4, 6, 8})
-"""Root ports, downstream ports, and bridges from conventional PCI to PCI Express."""
+_ABOVE_ONE_DEVICE = frozenset({4, 6, 8})
+"""Root ports, downstream ports, and bridges from conventional PCI to PCI Express: a link has one device at its end."""
+
+
+def is_above_one_device(path: str) -> bool:
+    """Return whether the bridge in this directory leads to a link of PCI Express; False if its capability cannot be read."""
+    return read_port(path).kind in _ABOVE_ONE_DEVICE
 
 
 def read_port(path: str) -> PortCapability:

@@ -21,7 +21,6 @@ from drawbar.fabric.classes import DeviceClass
 
 _FUNCTIONS = 8
 _DEVICE_0 = ":00"
-"""The end of the address of the only device below a port of PCI Express."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,13 +227,14 @@ def _addresses_in(host: classes.Host, slot: model.Slot) -> Iterator[str]:
         yield from _addresses_below(host, _path(host, slot.port) or "")
         return
     for number in range(_FUNCTIONS):
-        path = _path(host, f"{slot.address}.{number}")
+        address = f"{slot.address}.{number}"
+        path = _path(host, address)
         if path is None:
             continue
-        *_, port, address = path.split("/")
-        if slot.address.endswith(_DEVICE_0) and pci.ADDRESS.fullmatch(port):
+        bus = path.rpartition("/")[0]
+        if slot.address.endswith(_DEVICE_0) and hotplug.is_above_one_device(f"{host.sysfs}/{bus}"):
             # With ARI its functions have all device numbers of the bus.
-            yield from _addresses_below(host, path.removesuffix(f"/{address}"))
+            yield from _addresses_below(host, bus)
             return
         # The other devices of this bus are in other slots, or on the mainboard.
         yield address
