@@ -5,11 +5,13 @@ import json
 
 import msgspec
 import pytest
+from tests.driver.node.preparation.test_preparer_waiting import start_prepares
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
 from drawbar.driver.node import errors
 from drawbar.driver.node.local import demands
+from drawbar.driver.node.preparation import preparer
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -191,6 +193,24 @@ async def test_an_interface_that_has_just_come_is_taken_by_the_name_that_the_hos
         next((function / "net").iterdir()).rename(function / "net" / "ens1f0")
         await world.arrivals.read()
     assert read_container_edits(world, name.uid)["netDevices"][0]["hostInterfaceName"] == "ens1f0"
+
+
+async def test_a_wait_too_short_for_the_rename_of_an_interface_says_so(world, monkeypatch):
+    name, _ = await prepare_network_claim(world)
+    await world.preparer.unprepare(name)
+    function = next(world.tree.root.glob("devices/**/0000:01:00.0"))
+    (function / "net").rename(away := function.parent.parent / "away")
+    await world.arrivals.read()
+    await world.restart_preparer(waits=world.LONG)
+    monkeypatch.setattr(preparer, "RENAME_SECONDS", 2 * world.LONG.late_device_seconds)
+    (task,) = await start_prepares(world, name)
+    away.rename(function / "net")
+    await world.arrivals.read()
+    world.preparer.wake()
+    with pytest.raises(
+        errors.DeviceLate, match=r"of d1, d2 have just come, and the host may still rename them"
+    ):
+        await task
 
 
 async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(world):

@@ -249,9 +249,9 @@ class Preparer:
         """Wait for late devices; return the claim's devices once all are present and ready."""
         wanted = await self._lookup.find_devices(claim) if about is None else self._finder.find_devices(about)
         late: errors.DeviceLate | None = None
-        settled = True
+        settled, ends = True, self._patience_ends(claim)
         try:
-            async with asyncio.timeout_at(self._patience_ends(claim)):
+            async with asyncio.timeout_at(ends):
                 while True:
                     # Taken before the lookup, so that no change in between is missed.
                     news = self._news
@@ -261,9 +261,12 @@ class Preparer:
                         late, settled = error, False
                         await news.wait()
                         continue
-                    if settled or not any(device.interfaces for device in found):
+                    named = [device.record.device for device in found if device.interfaces]
+                    if settled or not named:
                         return found
-                    settled = True
+                    late, settled = _report_rename(named), True
+                    if asyncio.get_running_loop().time() + RENAME_SECONDS > ends:
+                        raise late
                     await asyncio.sleep(RENAME_SECONDS)
         except TimeoutError:
             assert late is not None
@@ -378,6 +381,14 @@ class Preparer:
     def _report_released(self, devices: Iterable[tuple[str, str]]) -> None:
         for pool, device in devices:
             self._released(pool, device)
+
+
+def _report_rename(names: Iterable[str]) -> errors.DeviceLate:
+    """Return the error of a wait that ends while the host may still rename new network interfaces."""
+    return errors.DeviceLate(
+        f"the network interfaces of {', '.join(names)} have just come, and the host may still rename them; trying again",
+        reason=reasons.DEVICE_NOT_READY,
+    )
 
 
 def _content(
