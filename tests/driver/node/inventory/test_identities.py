@@ -406,19 +406,20 @@ def test_without_privilege_the_kernels_own_file_has_the_number(tmp_path):
     (tmp_path / "serial_number").write_text(f"{DSN}\n")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     directory = identities.FunctionDirectory(
-        path=str(tmp_path),
+        root=str(tmp_path),
+        address="0000:01:00.0",
+        relative="",
         descriptor=descriptor,
-        names=frozenset({"serial_number"}),
-        directories=(),
         device_class=DeviceClass.GPU,
         vendor=0x10DE,
         driver=None,
-        dsn=None,
-        dsn_hidden=True,
-        information=lambda: None,
-        vpd=lambda _: identities.NO_VPD,
+        names=frozenset({"serial_number"}),
+        directories=(),
     )
-    (shown,), unread = identities.read(directory)
+    readings = identities.Readings(
+        dsn=None, dsn_hidden=True, information=None, vpd=lambda _: identities.NO_VPD
+    )
+    (shown,), unread = identities.read(directory, readings)
     os.close(descriptor)
     assert (shown.kind, shown.value, shown.source, unread) == (Kind.PCIE_DSN, DSN, "serial_number", ())
 

@@ -5,11 +5,10 @@ class and driver, or single files without them. It also costs one directory list
 listing. All are opened relative to the directory.
 """
 
-import dataclasses
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -142,32 +141,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, int | None] = msgspec.field(default_factory=dict)
 
 
-# Neither frozen nor checked, for speed: every function read makes one.
-@dataclasses.dataclass(slots=True)
-class _FunctionDirectory:
-    """A function's directory.
-
-    Attributes:
-        relative: its path below the root.
-        descriptor: an open descriptor of the directory.
-        ids: the ids from its uevent.
-        names: the names of its entries of interest.
-        directories: its subdirectories made by drivers.
-    """
-
-    root: str
-    address: str
-    relative: str
-    descriptor: int
-    ids: Ids
-    names: frozenset[str]
-    directories: tuple[str, ...]
-
-    @property
-    def path(self) -> str:
-        return f"{self.root}/{self.relative}"
-
-
 def surroundings(
     root: str, slots: Mapping[str, str], slow: slowreads.SlowReads | None = None
 ) -> Surroundings:
@@ -196,9 +169,10 @@ def read(root: str, address: str, around: Surroundings) -> model.PciFunction | N
         names, directories = _entries(descriptor, ids)
         if not names:
             return None
-        return _build(
-            _FunctionDirectory(root, address, relative, descriptor, ids, names, directories), around
+        directory = identities.FunctionDirectory(
+            root, address, relative, descriptor, ids.kind, ids.vendor, ids.driver, names, directories
         )
+        return _build(directory, ids, around)
     finally:
         os.close(descriptor)
 
@@ -219,8 +193,8 @@ def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]
     )
 
 
-def _build(directory: _FunctionDirectory, around: Surroundings) -> model.PciFunction:
-    ids, names, descriptor = directory.ids, directory.names, directory.descriptor
+def _build(directory: identities.FunctionDirectory, ids: Ids, around: Surroundings) -> model.PciFunction:
+    names, descriptor = directory.names, directory.descriptor
     bridge = ids.kind is DeviceClass.BRIDGE
     owner = files.link_name("physfn", descriptor) if "physfn" in names else None
     physical = owner is None
@@ -240,7 +214,10 @@ def _build(directory: _FunctionDirectory, around: Surroundings) -> model.PciFunc
     ari = not bridge and _has_ari(directory, owner)
     controllers = pci.read_nvme(directory.path) if "nvme" in directory.directories else ()
     identifiers, unread = (
-        identities.read(_identity(directory, dsn, around, information, hidden=hidden))
+        identities.read(
+            directory,
+            identities.Readings(dsn, hidden, information, _vital_reader(directory, ids.device, around.slow)),
+        )
         if physical and not bridge
         else identities.NOTHING
     )
@@ -284,50 +261,35 @@ def _build(directory: _FunctionDirectory, around: Surroundings) -> model.PciFunc
     )
 
 
-def _information(directory: _FunctionDirectory, around: Surroundings) -> str | None:
+def _information(directory: identities.FunctionDirectory, around: Surroundings) -> str | None:
     """Return the text of NVIDIA's driver about the function, or None if it does not come in time."""
     slow = around.slow if around.slow is not None else _DRIVERS_TEXTS
     return slow.text(nvidia.information_path(around.proc, directory.address))
 
 
-def _identity(
-    directory: _FunctionDirectory,
-    dsn: str | None,
-    around: Surroundings,
-    information: str | None,
-    *,
-    hidden: bool,
-) -> identities.FunctionDirectory:
-    slow, ids = around.slow, directory.ids
+def _vital_reader(
+    directory: identities.FunctionDirectory, device: int, slow: slowreads.SlowReads | None
+) -> Callable[[bool], identities.Vpd]:
+    """Return the reader of the function's Vital Product Data for `identities.Readings`."""
 
-    def vital(is_identified: bool) -> identities.Vpd:
+    def read_vital(is_identified: bool) -> identities.Vpd:
         if (
             slow is None
             or "vpd" not in directory.names
-            or not vpd.is_worthwhile(ids.kind, ids.vendor, ids.device, is_identified=is_identified)
+            or not vpd.is_worthwhile(
+                directory.device_class, directory.vendor, device, is_identified=is_identified
+            )
             or not files.is_there("vpd", directory.descriptor)
         ):
             return identities.NO_VPD
         inode = files.inode(directory.descriptor)
         return slow.vital(slowreads.Arrival(directory.address, inode), f"{directory.path}/vpd")
 
-    return identities.FunctionDirectory(
-        path=directory.path,
-        descriptor=directory.descriptor,
-        names=directory.names,
-        directories=directory.directories,
-        device_class=ids.kind,
-        vendor=ids.vendor,
-        driver=ids.driver,
-        dsn=dsn,
-        dsn_hidden=hidden,
-        information=information,
-        vpd=vital,
-    )
+    return read_vital
 
 
 def _device_nodes(
-    directory: _FunctionDirectory,
+    directory: identities.FunctionDirectory,
     around: Surroundings,
     driver: str,
     group: int | None,
@@ -345,7 +307,7 @@ def _device_nodes(
     return below, None
 
 
-def _has_ari(directory: _FunctionDirectory, owner: str | None) -> bool:
+def _has_ari(directory: identities.FunctionDirectory, owner: str | None) -> bool:
     """Return whether the device number of the function, or of its physical one, is a part of its function number.
 
     This requires an endpoint below a port: not on the bus of a root complex, and not on device 0.
@@ -374,7 +336,9 @@ def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:
         return None, True
 
 
-def _class_serial(directory: _FunctionDirectory, controllers: tuple[model.NvmeController, ...]) -> str | None:
+def _class_serial(
+    directory: identities.FunctionDirectory, controllers: tuple[model.NvmeController, ...]
+) -> str | None:
     """Return the serial from the class's own driver, or None."""
     for controller in controllers:
         if controller.serial:

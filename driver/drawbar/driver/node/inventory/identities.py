@@ -61,26 +61,44 @@ NO_VPD = Vpd(fields={})
 # Neither frozen nor checked, for speed: every function read makes one.
 @dataclass(slots=True)
 class FunctionDirectory:
-    """The directory of a physical function that is no bridge.
+    """The directory of a PCI function.
 
     Attributes:
-        path: the directory's path.
+        root: the root of the sysfs tree.
+        address: of the function.
+        relative: the directory's path below the root.
         descriptor: an open descriptor of the directory.
         names: the names of its entries of interest.
         directories: its subdirectories made by drivers.
+    """
+
+    root: str
+    address: str
+    relative: str
+    descriptor: int
+    device_class: DeviceClass
+    vendor: int
+    driver: str | None
+    names: frozenset[str]
+    directories: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Return the directory's path."""
+        return f"{self.root}/{self.relative}"
+
+
+@dataclass(slots=True)
+class Readings:
+    """The readings of a physical function from elsewhere than the files of its directory.
+
+    Attributes:
         dsn: the Device Serial Number from configuration space.
         dsn_hidden: this process may not read it.
         information: the text of NVIDIA's driver about the function; None if it did not come in time.
         vpd: returns the Vital Product Data read so far; the argument is true if the function is identified.
     """
 
-    path: str
-    descriptor: int
-    names: frozenset[str]
-    directories: tuple[str, ...]
-    device_class: DeviceClass
-    vendor: int
-    driver: str | None
     dsn: str | None
     dsn_hidden: bool
     information: str | None
@@ -94,12 +112,12 @@ _Text = tuple[Kind, str | None, str]
 """A kind, a file's text, and the file's name."""
 
 
-def read(directory: FunctionDirectory) -> Shown:
-    """Return the identifiers of a function. Reads its files."""
-    texts = list(_own_texts(directory))
+def read(directory: FunctionDirectory, readings: Readings) -> Shown:
+    """Return the identifiers of a physical function that is no bridge. Reads its files."""
+    texts = list(_own_texts(directory, readings))
     unread: list[tuple[Kind, Silence]] = []
     if directory.driver == "nvidia" and directory.device_class is DeviceClass.GPU:
-        text = _gpu_uuid(directory.information)
+        text = _gpu_uuid(readings.information)
         texts.append((Kind.GPU_UUID, text, "/proc/driver/nvidia"))
         if text is None or "?" in text:
             unread.append((Kind.GPU_UUID, Silence.NOT_INITIALISED))
@@ -107,7 +125,7 @@ def read(directory: FunctionDirectory) -> Shown:
         if (reader := _folder_reader(name, directory.driver)) is not None:
             texts += reader(directory, name)
     identified = _identifiers(texts)
-    vital = directory.vpd(any(each.kind is not Kind.PART_NUMBER for each in identified))
+    vital = readings.vpd(any(each.kind is not Kind.PART_NUMBER for each in identified))
     if vital.silence is not None:
         unread.append((Kind.VPD_SERIAL, vital.silence))
     if not vital.fields:
@@ -127,12 +145,12 @@ def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
     return tuple(itertools.islice(made.values(), witnesses.IDENTIFIERS_MAX))
 
 
-def _own_texts(directory: FunctionDirectory) -> Iterator[_Text]:
+def _own_texts(directory: FunctionDirectory, readings: Readings) -> Iterator[_Text]:
     """Yield the texts of the function's own files."""
-    if directory.dsn is not None:
-        yield Kind.PCIE_DSN, directory.dsn, "config"
+    if readings.dsn is not None:
+        yield Kind.PCIE_DSN, readings.dsn, "config"
     is_amd = directory.driver == "amdgpu"
-    if "serial_number" in directory.names and (is_amd or directory.dsn_hidden):
+    if "serial_number" in directory.names and (is_amd or readings.dsn_hidden):
         # Two files share this name: the kernel's Device Serial Number, and the serial number of AMD's board.
         text = files.text("serial_number", directory.descriptor)
         is_dsn = text is not None and _DASHED.fullmatch(text) is not None
