@@ -9,7 +9,9 @@ from tests.scenes import sidecars, waiting
 from drawbar.driver.api import fabrics
 from drawbar.driver.kube import kinds
 
-LIMITS = fabrics.Limits()
+# Lower than by default, so that what has no end gets there sooner.
+LIMITS = fabrics.Limits(devices=400, hosts=128, slices=8)
+POLICY = {"limits": {"devices": LIMITS.devices, "hosts": LIMITS.hosts, "slices": LIMITS.slices}}
 # A claim of the good Fabric is attached in 0.1 s; the machine may be busy with other tests.
 PATIENCE_SECONDS = 60.0
 
@@ -26,7 +28,7 @@ async def test_a_manager_without_bounds_is_degraded_alone_and_publishes_no_more_
     async with controller_world() as cluster, sidecars.serving(endpoint) as plugin:
         cluster.start(leader_election=False)
         await cluster.make_fabric()
-        await cluster.make_fabric("evil", endpoint=endpoint)
+        await cluster.make_fabric("evil", endpoint=endpoint, policy=POLICY)
         await waiting.until(cluster.slices, lambda value: len(value) == 2)
         plugin.mode = mode
         # Its watch is opened again, and begins with what the mode does.
