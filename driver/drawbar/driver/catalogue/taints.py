@@ -51,7 +51,7 @@ class Taint(msgspec.Struct, frozen=True):
 ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
     "An attach to a node failed, or the node could not use the device.",
     "`policy.probationSeconds` after the failure, once its DeviceAttachment is gone; after further failures later, at most a day",
-    "wait until the device's probation is over (policy.probationSeconds of the Fabric); the value is the reason", "conditions.md#whose-fault-a-failure-is",
+    "wait until the device's probation is over (policy.probationSeconds of the Fabric)", "conditions.md#whose-fault-a-failure-is",
     "controller", "Attaching it{where} failed ({reason}); lifted {probationSeconds} s after the failure, once its DeviceAttachment is gone.",
     ("node", "reason", "message", "failures", "probationSeconds"))
 LOST = Taint("device-lost", "", NO_EXECUTE,

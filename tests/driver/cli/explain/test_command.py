@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names
 from drawbar.driver.kube import client, kinds
 from drawbar.mocks.apiserver import faults
@@ -101,9 +102,59 @@ def test_a_pod_without_claims_is_none_of_drawbars(explain_command, cluster):
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     }
     cluster(lambda api: api.create(kinds.POD, body, into=dict, namespace="default"))
+    running = {"status": {"phase": "Running"}}
+    cluster(lambda api: patch(api, kinds.POD, "plain", running, namespace="default", subresource="status"))
     status, by_check = explain_by_check(explain_command, "pod/plain")
     assert status == 0
     assert "names no ResourceClaims" in by_check["pods.placed"][0]["message"]
+    assert "pods.started" not in by_check, "it has no devices"
+
+
+@pytest.mark.parametrize(
+    ("claim", "cause", "step"),
+    [
+        (
+            {"resourceClaimName": "absent"},
+            "names the ResourceClaim absent, which does not exist in namespace default",
+            "create absent, or correct the pod",
+        ),
+        (
+            {"resourceClaimTemplateName": "absent"},
+            "kube-controller-manager makes it from the ResourceClaimTemplate absent",
+            "kubectl get resourceclaimtemplate absent -n default",
+        ),
+    ],
+    ids=["claim", "template"],
+)
+def test_a_pod_whose_claim_does_not_exist_has_that_cause(explain_command, cluster, claim, cause, step):
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "early"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "resourceClaims": [{"name": "gpu", **claim}],
+        },
+    }
+    cluster(lambda api: api.create(kinds.POD, body, into=dict, namespace="default"))
+    status, out, _ = explain_command("pod/early", "-o", "json")
+    found = json.loads(out)["cause"]
+    assert (status, found["severity"]) == (1, "error")
+    assert cause in found["message"]
+    assert step in found["remedy"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ". no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful.",
+        ". deallocation of ResourceClaim completed, preemption: 0/1 nodes are available",
+        ". still not schedulable, preemption: 0/1 nodes are available",
+        ". preemption: 0/1 nodes are available",
+    ],
+)
+def test_the_schedulers_reason_is_shown_without_its_search_for_victims(end):
+    assert observed.cut_preemption(f'resourceclaim "x" not found{end}') == 'resourceclaim "x" not found'
 
 
 def test_a_failed_attach_has_reason_and_remedy(explain_command, cluster):
@@ -174,6 +225,7 @@ def test_a_tainted_device_names_the_remedy(explain_command, cluster):
     [taint] = by_check["devices.tainted"]
     assert "drawbar.dev/maintenance" in taint["message"]
     assert "drawbar maintenance off" in taint["remedy"]
+    assert "devices.offered" not in by_check, "the device is not free for claims"
 
 
 def test_a_fabric_that_is_not_connected_is_named(explain_command, cluster):
@@ -400,7 +452,7 @@ def test_status_explain_and_doctor_name_the_same_sick_devices(run_verb, cluster)
             "gpu-1.* has the taint drawbar.dev/fabric-health=critical:NoSchedule, used by claim default/train",
             "gpu-2.* has the taint drawbar.dev/attach-failed=DeviceLost:NoSchedule",
             "drawbar move train -n default.*look at the device at the fabric manager",
-            "check the device's link and power",
+            "kubectl get events -A --field-selector reason=DeviceLost shows the message; check the device's link and power",
         ):
             assert re.search(line, out), (words, line, out)
 

@@ -101,7 +101,7 @@ def build(**read):
     return building.build(observed.Cluster(driver=DRIVER, **read))
 
 
-ATTACHED, VISIBLE, RELEASED = "Attached", "Visible", "Released"
+ATTACHED, VISIBLE, RELEASED, DETACHED = "Attached", "Visible", "Released", "Detached"
 STATES = {
     "begun": (attachment(started=LATER), "Pending", LATER, "the fabric manager, to attach the device"),
     "not begun": (attachment(), "Pending", STAMP, "the fabric manager, to attach the device"),
@@ -453,6 +453,33 @@ def test_the_document_has_the_category_and_the_problems_that_the_tables_show():
     ]
     assert sorted(printed) == sorted(views.list_troubles(shown, NOW))
     assert len(printed) == 2
+
+
+REFUSED = reasons.FABRIC_CREDENTIALS_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("held", "step"),
+    [
+        (attachment("", condition(ATTACHED, "False", "not allowed", reason=REFUSED)), "attached"),
+        (
+            attachment(
+                "Ready",
+                condition(RELEASED),
+                condition(DETACHED, "False", "not allowed", reason=REFUSED),
+                deleted=LATER,
+            ),
+            "detached",
+        ),
+    ],
+    ids=["attach", "detach"],
+)
+def test_a_refusal_of_the_manager_is_a_problem_with_its_remedy(held, step):
+    shown = build(slices=(make_slice("gpu-1"),), attachments=(held,))
+    (problem,) = faults.list_problems(shown.devices[0])
+    assert problem.severity == "warning"
+    assert problem.message == (f"is not {step} yet ({REFUSED}): it waits for the fabric manager: not allowed")
+    assert problem.remedy == attachment_conditions.find_attached(REFUSED).advice
 
 
 def test_a_composite_shows_the_member_whose_release_is_refused():

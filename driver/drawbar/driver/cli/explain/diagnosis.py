@@ -14,7 +14,7 @@ from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.doctor.plans import fabrics as fabric_plan
 from drawbar.driver.cli.explain import claim_findings, fabric_state, observed
-from drawbar.driver.cli.status import faults, tree, views
+from drawbar.driver.cli.status import categories, faults, tree, views
 from drawbar.driver.cli.status import observed as status
 from drawbar.driver.controller import names
 
@@ -124,6 +124,7 @@ def _repeats(finding: Finding, earlier: Finding) -> bool:
 
 def _object(world: observed.World) -> Iterator[Finding]:
     if world.pod is not None:
+        yield from _judge_pod_claims(world, world.pod)
         yield from _pod(world.pod)
     for claim in world.claims:
         yield from claim_findings.judge(world, claim)
@@ -140,23 +141,39 @@ def _object(world: observed.World) -> Iterator[Finding]:
 # Pods.
 
 
-def _pod(pod: observed.Pod) -> Iterator[Finding]:
-    subject = f"pod {pod.metadata.name}"
-    if not pod.claim_names:
+def _judge_pod_claims(world: observed.World, pod: observed.Pod) -> Iterator[Finding]:
+    """Yield the findings on ResourceClaims that do not exist."""
+    subject, namespace = f"pod {pod.metadata.name}", pod.metadata.namespace
+    claims = observed.list_claims(pod)
+    if not claims:
         yield findings.make_note(
             Check.PODS_PLACED,
             subject,
             "names no ResourceClaims, so Drawbar has no part in it",
-            "kubectl describe pod shows what it waits for",
+            f"kubectl describe pod {pod.metadata.name} -n {namespace} shows its state",
         )
-    for name, made in pod.claim_names:
+    existing = {claim.metadata.name for claim in world.claims}
+    for claim in claims:
+        made = claim.resource_claim_name
         if not made:
+            template = claim.resource_claim_template_name
             yield findings.make_error(
                 Check.PODS_PLACED,
                 subject,
-                f"has no ResourceClaim for {name} yet",
-                "kube-controller-manager makes it from the ResourceClaimTemplate: does the template exist, and does that component run?",
+                f"has no ResourceClaim for {claim.name} yet; kube-controller-manager makes it from the ResourceClaimTemplate {template}",
+                f"kubectl get resourceclaimtemplate {template} -n {namespace}; if it exists, look at kube-controller-manager",
             )
+        elif made not in existing and not world.unread:
+            yield findings.make_error(
+                Check.PODS_PLACED,
+                subject,
+                f"names the ResourceClaim {made}, which does not exist in namespace {namespace}",
+                f"kubectl get resourceclaims -n {namespace} lists them; create {made}, or correct the pod",
+            )
+
+
+def _pod(pod: observed.Pod) -> Iterator[Finding]:
+    subject = f"pod {pod.metadata.name}"
     placed = meta.find(pod.status.conditions, "PodScheduled")
     if placed is not None and not placed.is_true:
         yield findings.make_warning(
@@ -182,7 +199,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
                     f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace} shows the newest Events",
                 ),
             )
-    if pod.status.phase in ("Running", "Succeeded", "Failed"):
+    if pod.spec.resource_claims and pod.status.phase in ("Running", "Succeeded", "Failed"):
         is_well = pod.status.phase != "Failed"
         ended = (
             "has its devices" if pod.status.phase == "Running" else "has ended, and gives its devices back"
@@ -191,7 +208,12 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
         yield (
             findings.make_ok(Check.PODS_STARTED, subject, message)
             if is_well
-            else findings.make_warning(Check.PODS_STARTED, subject, message, "kubectl logs shows why")
+            else findings.make_warning(
+                Check.PODS_STARTED,
+                subject,
+                message,
+                f"kubectl logs {pod.metadata.name} -n {pod.metadata.namespace} shows why",
+            )
         )
 
 
@@ -234,7 +256,7 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
             f"{message}; it waits for {device.waits_for}",
             f"drawbar status device/{device.pool}/{device.name} --watch follows it",
         )
-    elif is_alone:
+    elif is_alone and categories.judge(device) != categories.BLOCKED:
         yield findings.make_ok(Check.DEVICES_OFFERED, subject, message)
 
 

@@ -139,14 +139,16 @@ class Pod(meta.Struct, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
-    @property
-    def claim_names(self) -> tuple[tuple[str, str], ...]:
-        """Return the pod's names of its claims, each with the ResourceClaim's name, which is empty until there is one."""
-        made = {claim.name: claim.resource_claim_name for claim in self.status.resource_claim_statuses}
-        return tuple(
-            (claim.name, claim.resource_claim_name or made.get(claim.name, ""))
-            for claim in self.spec.resource_claims
+
+def list_claims(pod: Pod) -> tuple[status.PodClaim, ...]:
+    """Return the claims that a pod names, each with its ResourceClaim's name, also if a template made that."""
+    made = {claim.name: claim.resource_claim_name for claim in pod.status.resource_claim_statuses}
+    return tuple(
+        msgspec.structs.replace(
+            claim, resource_claim_name=claim.resource_claim_name or made.get(claim.name, "")
         )
+        for claim in pod.spec.resource_claims
+    )
 
 
 class Rank(enum.IntEnum):

@@ -167,7 +167,8 @@ class _Look:
                     )
             case _:
                 pod = await self._pod()
-                names = [name for _, name in pod.claim_names if name] if pod is not None else []
+                named = observed.list_claims(pod) if pod is not None else ()
+                names = [claim.resource_claim_name for claim in named if claim.resource_claim_name]
                 wanted = await self._claims(names)
         keys = {
             (result.pool, result.device)

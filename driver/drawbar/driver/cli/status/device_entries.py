@@ -97,6 +97,15 @@ class Facts:
         return _find_blocker(self.attachment) if self.attachment is not None else ""
 
     @property
+    def refusal(self) -> str:
+        """Return the reason why the fabric manager does not attach or detach the device; empty without one."""
+        if self.attachment is None or self.attachment.status.error is not None:
+            return ""
+        side = attachments.DETACHED if self.attachment.deleting else attachments.ATTACHED
+        condition = meta.find(self.attachment.status.conditions, side)
+        return condition.reason if condition is not None and not condition.is_true else ""
+
+    @property
     def taints(self) -> tuple[tree.Taint, ...]:
         """Return the published taints."""
         listed = self.published.taints if self.published is not None else ()
@@ -218,6 +227,7 @@ def describe_device(
         state=state,
         since=since,
         waits_for=waits_for,
+        refusal=fact.refusal,
         release_blocker=fact.release_blocker,
         node=fact.node,
         host=attachment.spec.host_id if attachment is not None else "",

@@ -28,7 +28,7 @@ def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
 
 
 def list_problems(device: tree.Device) -> Iterator[tree.Problem]:
-    """Yield the problems of a device: a failure or bad health, then its taints for faults."""
+    """Yield the problems of a device: a failure, a refusal or bad health, then its taints for faults."""
     remedy = f"drawbar explain device/{device.pool}/{device.name}"
     if device.state == "Failed":
         message = f"failed: {device.waits_for or 'no reason is reported'}"
@@ -36,6 +36,11 @@ def list_problems(device: tree.Device) -> Iterator[tree.Problem]:
     elif device.health == "Unhealthy":
         message = f"is unhealthy: {device.health_message or 'no reason is reported'}"
         yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
+    elif device.refusal:
+        step = "detached" if device.state in ("Releasing", "Released") else "attached"
+        message = f"is not {step} yet ({device.refusal}): it waits for {device.waits_for}"
+        advice = attachment_conditions.find_attached(device.refusal).advice
+        yield tree.Problem(severity=Severity.WARNING.value, message=message, remedy=advice)
     for found in list_faults(device):
         yield tree.Problem(severity=found.severity.value, message=found.message, remedy=found.remedy)
 
@@ -93,7 +98,8 @@ def _advise(device: tree.Device, taint: tree.Taint) -> str:
     if row is None:
         advice = f"its driver publishes it; {links.url('health.md')} explains taints"
     elif row is taints.ATTACH_FAILED and taint.value:
-        advice = f"{attachment_conditions.find_failure(taint.value).advice}; {row.advice}"
+        events = f"kubectl get events -A --field-selector reason={taint.value} shows the message"
+        advice = f"{events}; {attachment_conditions.find_failure(taint.value).advice}; {row.advice}"
     elif row is taints.RELEASE_BLOCKED:
         advice = attachment_conditions.RELEASED.find(device.release_blocker).advice
     else:

@@ -12,14 +12,17 @@ from drawbar.driver.api.maintenances import Maintenance
 from drawbar.driver.api.slices import ResourceSlice
 from drawbar.driver.api.taintrules import DeviceTaintRule
 
-_PREEMPTION = re.compile(r"\.?( still not schedulable,)? preemption: ")
+_PREEMPTION = re.compile(
+    r"\.?( (still not schedulable|no new claims to deallocate|deallocation of ResourceClaim completed),)? preemption: "
+)
 
 
 class PodClaim(meta.Struct, frozen=True):
-    """A claim that a pod names, and its ResourceClaim; that name is empty until the ResourceClaim exists."""
+    """A claim that a pod names, and its ResourceClaim; that name is empty until a template's ResourceClaim exists."""
 
     name: str = ""
     resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
 
 
 class PodClaims(meta.Struct, frozen=True):
