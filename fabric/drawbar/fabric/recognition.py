@@ -3,7 +3,8 @@
 One number is often written into several places: Intel's serial number is a MAC address, and so is most of a Device
 Serial Number or of a node GUID. `expand` adds these readings. They can prove that a card is the device. They never
 contradict, since a number may only look like a reading of another. A number in the other order of its bytes is a reading, too:
-older versions of lspci print Device Serial Numbers in that order, and SMBIOS stores the first fields of a UUID so.
+older versions of lspci print Device Serial Numbers in that order, and SMBIOS stores the first fields of a UUID so. A serial
+number without its separators or leading zeros is one as well.
 
 Sources: IEEE guidelines for EUI-48 and EUI-64 (ff-ff and ff-fe inserted); Linux 462acf6aca85 (ice) and
 `addrconf_addr_eui48` (node GUIDs); ROCm/legacy-rocm-build#5480 (UUID of an AMD GPU); drivers/nvme/host/sysfs.c.
@@ -57,10 +58,12 @@ _PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
 _NO_IDS = ("0000", "ffff")
 READINGS_KEPT = 4096
 _V3 = re.compile(r"(?:vpd[-.:/]?)?v3=([0-9a-f]{32})")
-_DECIMAL = re.compile(r"[0-9]{4,19}")
+_DECIMAL = re.compile(r"[0-9]{4,20}")
 _TWELVE = re.compile(r"[0-9a-f]{12}")
 _WITH_MAC = re.compile(r"[0-9a-f]{6}ff(?:ff|fe)[0-9a-f]{6}")
-_SEPARATORS = re.compile(r"[-:]")
+_SEPARATORS = re.compile(r"[-:_ ]")
+# Of a number, which some managers show as one in JSON, and of a text that fills a field of fixed width.
+_ZEROS = re.compile(r"0+(?=[0-9]{6,}$)|0{4,}(?=.{6,}$)")
 _DISTINCT = re.compile(r".*[a-f-].*")
 
 
@@ -164,12 +167,11 @@ def _readings(listed: Identifier) -> tuple[Derived, ...]:
         case Kind.NODE_GUID:
             texts = _macs(listed.value)
         case Kind.BOARD_SERIAL | Kind.VPD_SERIAL | Kind.NVME_SERIAL:
-            texts = [(kind, listed.value) for kind in _TEXTS if kind is not listed.kind]
-            plain = _SEPARATORS.sub("", listed.value)
-            if _TWELVE.fullmatch(plain):
-                texts.append((Kind.MAC, plain))
-            elif _WITH_MAC.fullmatch(plain):
-                texts += _macs(plain)
+            texts = _read_serial(listed)
+        case Kind.EUI64:
+            texts = [(Kind.EUI64, identifiers.reverse_bytes(listed.value))]
+        case Kind.NGUID:
+            texts = [(Kind.NGUID, identifiers.swap_uuid(listed.value))]
         case Kind.GPU_UUID:
             texts = [(Kind.GPU_UUID, identifiers.swap_uuid(listed.value.replace("-", "")))]
             if spelt := witnesses.AMD_UUID.fullmatch(listed.value):
@@ -180,6 +182,20 @@ def _readings(listed: Identifier) -> tuple[Derived, ...]:
             pass
     readings = ((kind, witnesses.normal(kind, text)) for kind, text in texts)
     return tuple(Derived(kind=kind, value=value, source=listed.source) for kind, value in readings if value)
+
+
+def _read_serial(listed: Identifier) -> list[tuple[Kind, str]]:
+    """Return the readings of a serial number: without separators and leading zeros, of another kind, and as a MAC address."""
+    plain = _SEPARATORS.sub("", listed.value)
+    texts = [(kind, listed.value) for kind in _TEXTS if kind is not listed.kind]
+    texts.append((listed.kind, _ZEROS.sub("", plain, count=1)))
+    if _TWELVE.fullmatch(plain):
+        texts.append((Kind.MAC, plain))
+    elif _WITH_MAC.fullmatch(plain):
+        texts += _macs(plain)
+    elif witnesses.FUSE_VERSION.fullmatch(listed.value):
+        texts.append((Kind.VENDOR, f"fuse-ver={listed.value}"))
+    return texts
 
 
 def _macs(digits: str) -> list[tuple[Kind, str]]:

@@ -24,7 +24,9 @@ _CACHED_MAX = 16_384
 # With the blanks that some managers pad with.
 _TEXT_MAX = 4 * VALUE_MAX
 
-PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
+# The logical device of a GCXLID may follow.
+PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?:[-:][0-9a-f]{1,4})?")
+_GCXLID = re.compile(r"([0-9a-f]{16}):[0-9a-f]{1,4}")
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 _PADDING = re.compile(r"[-: ]")
 # The part of an address that the maker numbers, if it did not. One address in 16.7 million of a maker's prefix ends like this by
@@ -36,10 +38,14 @@ _IANA = "00005e"
 _SHARED_MACS = frozenset({"888888888788"})
 # The same in a Device Serial Number that was made of a MAC address: 00-00-00-ff-ff-00-00-00.
 _UNSET_EUI = re.compile(r"ff(?:ff|fe)(?:000000|ffffff)$")
+# The names that QEMU gives to the namespaces of each disk.
+_QEMU_EUI = re.compile(r"52540000000000[0-9a-f]{2}")
 _DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
 # amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
 AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+# The fuse version of a Gaudi, which hl-smi shows as the UUID.
+FUSE_VERSION = re.compile(r"[0-9a-z]{4}-hl[0-9a-z]+-[0-9a-z-]+")
 # The prefix of an organisation has up to three zeros before its first other digit.
 _SIXTEEN_DIGITS_MIN = 13
 _OCTETS = re.compile(r"[0-9a-f]{1,2}(?:[-:][0-9a-f]{1,2}){5}")
@@ -113,11 +119,14 @@ def identifier(kind: Kind, text: str, source: str = "") -> Identifier | None:
 def from_form(text: str, source: str = "") -> Identifier | None:
     """Return the identifier that a serial number is by its form alone, or None where numbers of other kinds have this form.
 
-    Managers show `GPU-` and a UUID (FTI), a UUID of amd-smi, or eight dashed pairs (a PCIe Device Serial Number) as serial numbers.
+    Managers show `GPU-` and a UUID (FTI), a UUID of amd-smi, the fuse version of a Gaudi, or eight dashed pairs (a PCIe Device
+    Serial Number) as serial numbers.
     """
     compared = text.strip().casefold() if len(text) <= _TEXT_MAX else ""
     if spelt := AMD_UUID.fullmatch(compared):
         return identifier(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()), source)
+    if FUSE_VERSION.fullmatch(compared):
+        return identifier(Kind.VENDOR, f"fuse-ver={compared}", source)
     if compared.startswith("gpu-"):
         return identifier(Kind.GPU_UUID, compared, source) or identifier(Kind.GPU_UNIQUE_ID, compared, source)
     return identifier(Kind.PCIE_DSN, compared, source) if _DASHED_PAIRS.fullmatch(compared) else None
@@ -137,7 +146,7 @@ def normal(kind: Kind, text: str) -> str:
 
 
 def _dsn(compared: str) -> str:
-    pairs = PAIRS.fullmatch(compared)
+    pairs = PAIRS.fullmatch(compared) or _GCXLID.fullmatch(compared)
     digits = _PADDING.sub("", (pairs[1] if pairs else compared).removeprefix("0x"))
     if len(digits) > 16 or _HEXADECIMAL.fullmatch(digits) is None:
         return ""
@@ -179,6 +188,11 @@ def _sixteen(compared: str) -> str:
         # rocm-smi writes the number without the zeros before it, as most printers of hexadecimal numbers do.
         digits = digits.zfill(16)
     return digits if len(digits) == 16 and _is_telling(digits) and not identifiers.is_small(digits) else ""
+
+
+def _eui64(compared: str) -> str:
+    digits = _sixteen(compared)
+    return "" if _QEMU_EUI.fullmatch(digits) else digits
 
 
 def _thirty_two(compared: str) -> str:
@@ -224,7 +238,7 @@ _FORMS = {
     Kind.GPU_UUID: _uuid,
     Kind.GPU_UNIQUE_ID: _sixteen,
     Kind.NVME_NQN: _nqn,
-    Kind.EUI64: _sixteen,
+    Kind.EUI64: _eui64,
     Kind.NGUID: _thirty_two,
     Kind.MAC: _mac,
     Kind.NODE_GUID: _sixteen,

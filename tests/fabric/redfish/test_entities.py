@@ -234,7 +234,7 @@ def test_a_device_has_all_that_its_parts_say():
     [
         ("4C-1D-96-FF-FE-DD-D8-35:0001", "4c-1d-96-ff-fe-dd-d8-35"),
         ("4C-1D-96-FF-FE-DD-D8-35", "4c-1d-96-ff-fe-dd-d8-35"),
-        ("4C1D96FFFEDDD835:0001", None),
+        ("4C1D96FFFEDDD835:0001", "4c-1d-96-ff-fe-dd-d8-35"),
     ],
 )
 def test_a_device_without_a_serial_number_has_that_in_its_gcxlid(gcxlid, serial):

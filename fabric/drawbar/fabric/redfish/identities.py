@@ -29,6 +29,8 @@ _DISKS = frozenset({"Drive", "StorageController"})
 _BOARDS = ("Processor", "NetworkAdapter", "PCIeDevice", "Memory")
 # By the number of hexadecimal digits: an EUI of 128 bits has the format `EUI` too.
 _EUIS: Mapping[int, Kind] = MappingProxyType({16: Kind.EUI64, 32: Kind.NGUID})
+# The format of a durable name by its beginning, which some services contradict or leave alone.
+_BY_PREFIX: Mapping[str, str] = MappingProxyType({"eui.": "EUI", "ngui": "NGUID", "nqn.": "NQN"})
 # A resource below a network adapter, by the places of the schema.
 _OF_ADAPTER = re.compile(r"(/redfish/v1/.{1,512}/NetworkAdapters/[^/]+)/")
 _OTHER_MAKERS = re.compile(r"\b(?:amd|advanced micro|intel|habana)\b", re.IGNORECASE)
@@ -219,11 +221,12 @@ def _durable_names(
 def _kind(device_class: DeviceClass, owner: str, name_format: str, text: str) -> Kind | None:
     """Return the kind of a durable name by its format; None if it names no device of this class."""
     is_disk = device_class is DeviceClass.NVME
-    match name_format:
+    plain = text.strip().casefold()
+    match _BY_PREFIX.get(plain[:4], name_format):
         case "GCXLID":
             return Kind.PCIE_DSN
         case "EUI" if is_disk:
-            return _EUIS.get(len(_PADDING.sub("", text.strip().casefold().removeprefix("eui."))))
+            return _EUIS.get(len(_PADDING.sub("", plain.removeprefix("eui.").removeprefix("0x"))))
         case "NGUID" if is_disk:
             return Kind.NGUID
         case "NQN" if is_disk:
@@ -245,7 +248,8 @@ def _read_part(
         yield _declare_kind(device_class, kind, _serial(part), f"{schema}.SerialNumber")
     if _shows_uuid(device_class, part):
         # Another maker's UUID is no number of its driver's, unless its form tells so.
-        declare = witnesses.from_form if _OTHER_MAKERS.search(part.text("Manufacturer")) else _declare_uuid
+        is_of_gpu = device_class is DeviceClass.GPU and not _OTHER_MAKERS.search(part.text("Manufacturer"))
+        declare = _declare_uuid if is_of_gpu else witnesses.from_form
         yield declare(_text(part.body, "UUID"), f"{schema}.UUID")
     if schema in _BOARDS and not _is_cpu(part):
         yield witnesses.identifier(Kind.PART_NUMBER, _text(part.body, "PartNumber"), f"{schema}.PartNumber")
@@ -278,8 +282,8 @@ def _serial_kind(device_class: DeviceClass, part: Document) -> Kind | None:
 
 
 def _shows_uuid(device_class: DeviceClass, part: Document) -> bool:
-    """Return whether a resource's UUID is a GPU's own. That of an FPGA names its image, and NVSwitches have one as well."""
-    is_gpu = device_class is DeviceClass.GPU
+    """Return whether a resource's UUID is the device's own. That of an FPGA names its image, and NVSwitches have one as well."""
+    is_gpu = device_class in (DeviceClass.ACCELERATOR, DeviceClass.GPU)
     match models.schema(part):
         case "Processor":
             return is_gpu and models.processor_type(part) in ("", "Accelerator", "GPU")
@@ -379,12 +383,10 @@ def _permanent(kind: Kind, body: Json, name: str, *above: str) -> str:
 
 
 def _texts(body: Json, *names: str) -> Iterator[str]:
-    listed: Any = documents.value(body, *names)
-    return (
-        (text for text in listed[:_LISTED_MAX] if isinstance(text, str))
-        if isinstance(listed, list)
-        else iter(())
-    )
+    """Yield the texts in the array below these properties; a text in place of the array is its only one."""
+    shown: Any = documents.value(body, *names)
+    listed = shown if isinstance(shown, list) else [shown]
+    return (text for text in listed[:_LISTED_MAX] if isinstance(text, str))
 
 
 def _text(body: Json, *names: str) -> str:

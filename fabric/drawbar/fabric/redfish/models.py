@@ -295,14 +295,19 @@ def _odd_class_codes(content: Any) -> tuple[int, ...]:
 
 
 def _functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[Json]:
-    """Yield the objects with the properties of PCIe functions: of the endpoint's entities, then of the parts."""
+    """Yield the objects with the properties of PCIe functions: of the endpoint's entities, then of the parts.
+
+    Virtual functions come last, since their device ids are others than the card's.
+    """
     for entity in origin.objects("ConnectedEntities"):
         for name in ("EntityPciId", "PciId"):
             yield from documents.objects(entity, name)
         if isinstance(entity.get("PciClassCode"), str):
             yield {"ClassCode": entity["PciClassCode"]}
     yield from origin.objects("PciId")
-    yield from (part.body for part in parts)
+    yield from sorted(
+        (part.body for part in parts), key=lambda body: documents.word(body, "FunctionType") == "virtual"
+    )
 
 
 def _ids(function: Json) -> PciIds:
