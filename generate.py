@@ -187,13 +187,12 @@ def _settings() -> str:
         source="the settings of the daemons",
         title="Settings of the daemons",
         text=(
-            "A flag wins over the environment, the environment over the file, the file over the default. The variable of a setting is "
-            "its flag in capitals: `--binding-timeout` is `DRAWBAR_BINDING_TIMEOUT`; further variables stand beside the flag. Keys with dots are "
-            "nested in the file. `--print-config` shows each setting and where it comes from. A setting without a flag has a "
-            "variable by the same rule: `health.rules.linkNarrow.effect` is `DRAWBAR_HEALTH_RULES_LINK_NARROW_EFFECT`."
+            "A flag wins over the environment, the environment over the file, the file over the default. `release.kernelSeconds` has the flag "
+            "`--release-kernel` and the variable `DRAWBAR_RELEASE_KERNEL`; in the file it is `kernelSeconds` below `release`. `health.rules` has "
+            "no flags. Further variables stand in parentheses. `--print-config` shows each setting and its source."
         ),
     )
-    columns = ["setting", "flag", "default", "meaning"]
+    columns = ["setting", "default", "meaning"]
     daemons = {daemon: _describe_settings(settings) for daemon, settings in _DAEMONS.items()}
     common = [row for row in daemons["controller"] if all(row in rows for rows in daemons.values())]
     parts = [head, f"\n## All daemons\n\n{_table(columns, common)}"]
@@ -201,9 +200,9 @@ def _settings() -> str:
     for daemon, rows in daemons.items():
         own = [list(row) for row in rows if row not in common]
         for row in own:
-            origin = first.setdefault((row[0], row[3]), daemon)
-            if origin != daemon and len(row[3]) > _LONG:
-                row[3] = f"as the [{origin}](#drawbar-{origin})'s"
+            origin = first.setdefault((row[0], row[2]), daemon)
+            if origin != daemon and len(row[2]) > _LONG:
+                row[2] = f"as the [{origin}](#drawbar-{origin})'s"
         parts.append(f"\n## `drawbar {daemon}`\n\n{_table(columns, own)}")
     return "".join(parts)
 
@@ -212,8 +211,7 @@ def _describe_settings(settings: type) -> list[list[str]]:
     """Return a row for each setting; the rules of all findings have the same rows."""
     rows = {
         key: [
-            f"`{key}`",
-            ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
+            f"`{key}`" + "".join(f" (`{name}`)" for name in option.variables[1:]),
             _default(option.default) if key == option.key else "[by finding](findings.md)",
             option.help,
         ]
@@ -243,23 +241,20 @@ def _classes() -> str:
         source="fabric/drawbar/fabric/classes.py",
         title="Classes of device",
         text=(
-            "A node tells the class of a device by vendor, device ID and driver where these are known, else by its PCI class code. "
-            "The [attribute](../attributes.md) `class` of a device, the field `deviceClass` of parameters and of a DeviceAttachment, "
-            "`deviceClasses.classes` of the chart and `localPool.classes` of the node daemon take these names."
+            "A node tells the class of a device by vendor, device ID and driver if it knows them, else by its PCI class code. "
+            "Use these names for the [attribute](../attributes.md) `class`, the field `deviceClass`, the chart's `deviceClasses.classes` "
+            "and the node daemon's `localPool.classes`; in `policy.clean` of a Fabric, CXL memory is `cxlMemory`."
         ),
     )
     rows = [
         [
             f"`{listed}`",
             listed.meaning,
-            f"`{meta.camel_case(listed)}`",
             "erase, reset or none" if listed.can_erase else "reset or none",
         ]
         for listed in OFFERED_CLASSES
     ]
-    return (
-        f"{head}\n{_table(['class', 'devices', 'field of `policy.clean`', 'treatment between users'], rows)}"
-    )
+    return f"{head}\n{_table(['class', 'devices', 'treatment between users'], rows)}"
 
 
 def _redfish_parameters() -> str:
@@ -279,7 +274,7 @@ def _redfish_parameters() -> str:
 
 def _quirks() -> str:
     head = _HEAD.format(
-        source="mocks/drawbar/mocks/redfish/quirks.py",
+        source="mocks/drawbar/mocks/redfish/quirks",
         title="Oddities of Redfish servers",
         text=(
             "`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags` gives the emulated service oddities of real servers; "
@@ -306,20 +301,15 @@ def _conditions() -> str:
         title="Conditions and their reasons",
         text=(
             "The reasons are a closed list. The message beside a reason quotes the fabric manager or the kernel, in at most "
-            "1,024 characters. [Conditions](../conditions.md) explains when each condition is written. The prefix "
-            "`drawbar.dev/` is the driver's name. A row has a status only if it differs from the one above the table."
+            "1,024 characters. [Conditions](../conditions.md) explains each condition. The prefix `drawbar.dev/` is the driver's name. "
+            "After a reason with *(taint)* the device is tainted. A status in parentheses replaces the one above the table."
         ),
     )
     parts = [head]
     for table in (*attachment_conditions.TABLES, *fabric_conditions.TABLES):
         written = f"{table.conditions}: {table.status}" if table.status else table.conditions
-        columns = ["reason", "cause", "remedy"]
-        rows = [[_reason(row), row.cause, _remedy(row)] for row in table.rows]
-        if table in attachment_conditions.FAILURES:
-            columns.append("taints the device")
-            for cells, row in zip(rows, table.rows, strict=True):
-                cells.append("yes" if row.blames_device else "no")
-        parts.append(f"\n## {table.title}\n\n{written}\n\n{_table(columns, rows)}")
+        rows = [[_reason(row) + _mark(row), row.cause, _remedy(row)] for row in table.rows]
+        parts.append(f"\n## {table.title}\n\n{written}\n\n{_table(['reason', 'cause', 'remedy'], rows)}")
     return "".join(parts)
 
 
@@ -329,17 +319,17 @@ def _events() -> str:
         title="Events",
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
-            "namespace `default`. Every reason of a [failed attach](conditions.md#why-an-attach-fails) is a Warning on the "
-            "claim, its pods and the DeviceAttachment; every reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one on the claim and "
-            "its DeviceAttachment."
+            "namespace `default`. An Event is a Warning unless it says *(Normal)*. Each reason of a "
+            "[failed attach](conditions.md#why-an-attach-fails) is also an Event of the claim, its pods and the DeviceAttachment; each "
+            "reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) of the claim and its DeviceAttachment."
         ),
     )
     parts = [head]
     *tables, common = events.TABLES
     for table in (*tables, common):
         own = [row for row in table.rows if table is common or row not in common.rows]
-        rows = [[_type(row), _reason(row), row.cause, _remedy(row)] for row in own]
-        parts.append(f"\n## {table.title}\n\n{_table(['type', 'reason', 'cause', 'remedy'], rows)}")
+        rows = [[_reason(row) + _type(row), row.cause, _remedy(row)] for row in own]
+        parts.append(f"\n## {table.title}\n\n{_table(['reason', 'cause', 'remedy'], rows)}")
     return "".join(parts)
 
 
@@ -355,8 +345,7 @@ def _taints() -> str:
     rows = [
         [
             f"`drawbar.dev/{row.key}{'=' + row.value if row.value else ''}`".replace("{reason}", "<reason>"),
-            row.effect,
-            "✗" if row.is_fault else "",
+            row.effect + (", fault" if row.is_fault else ""),
             row.cause,
             row.lifted,
             _remedy(row),
@@ -364,12 +353,12 @@ def _taints() -> str:
         for row in taints.TAINTS
         if row.cause
     ]
-    return f"{head}\n{_table(['taint', 'effect', 'fault', 'cause', 'lifted', 'remedy'], rows)}"
+    return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
 
 
 def _api() -> str:
     head = _HEAD.format(
-        source="deploy/drawbar/crds",
+        source="deploy/drawbar/definitions",
         title="Objects",
         text=(
             "The fields of your objects. `kubectl explain` shows them too, with their rules. **Bold** fields are required. A "
@@ -383,9 +372,7 @@ def _api() -> str:
         (version,) = definition["versions"]
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         rows = list(_fields(spec, ""))
-        parts.append(
-            f"\n## {definition['names']['kind']}\n\n{_table(['field of spec', 'default', 'meaning'], rows)}"
-        )
+        parts.append(f"\n## {definition['names']['kind']}\n\n{_table(['field of spec', 'meaning'], rows)}")
     return "".join(parts)
 
 
@@ -394,15 +381,19 @@ def _fields(schema_: dict[str, Any], path: str) -> Iterator[list[str]]:
     for name, field in schema_.get("properties", {}).items():
         shown = f"`{path}{name}`"
         default = field.get("default")
+        usual = (
+            ""
+            if default is None or isinstance(default, dict)
+            else "; default: " + json.dumps(default).strip('"')
+        )
         values = " (" + ", ".join(f"`{value}`" for value in field["enum"]) + ")" if "enum" in field else ""
         yield [
             f"**{shown}**" if name in schema_.get("required", ()) else shown,
-            ""
-            if default is None or isinstance(default, dict)
-            else str(default).replace("False", "false").replace("True", "true"),
-            f"{field.get('description', '').strip().removesuffix('.')}{values}".replace("|", "\\|"),
+            f"{field.get('description', '').strip().removesuffix('.')}{values}{usual}".replace("|", "\\|"),
         ]
-        yield from _fields(field, f"{path}{name}.")
+        # The classes and their treatments are rows of device-classes.md.
+        if f"{path}{name}" != "policy.clean":
+            yield from _fields(field, f"{path}{name}.")
         if field.get("type") == "array":
             yield from _fields(field["items"], f"{path}{name}[].")
 
@@ -448,8 +439,9 @@ def _findings() -> str:
         source="driver/drawbar/driver/node/health/rules",
         title="Findings of a node",
         text=(
-            "The findings of the node daemon about the [health](../health.md) of its devices, the worst first. The taint's key is "
-            "`<driver>/<finding>`. Change an effect by `health.rules`, as `linkNarrow: {effect: NoSchedule}`."
+            "The node daemon's findings about the [health](../health.md) of its devices, the worst first. The taint's key is "
+            "`<driver>/<finding>`. With an effect the device is also Unhealthy. Change an effect by `health.rules`, as "
+            "`linkNarrow: {effect: NoSchedule}`."
         ),
     )
     rows = [
@@ -457,12 +449,11 @@ def _findings() -> str:
             f"`{rule.name}`",
             rule.meaning,
             rule.default.effect.value,
-            "yes" if rule.default.unhealthy else "no",
             f"{rule.default.hold_down_seconds:g} s" if rule.default.hold_down_seconds else "at once",
         ]
         for rule in policy.RULES
     ]
-    return f"{head}\n{_table(['finding', 'meaning', 'effect', 'Unhealthy', 'must last'], rows)}"
+    return f"{head}\n{_table(['finding', 'meaning', 'effect', 'must last'], rows)}"
 
 
 def described_metrics() -> dict[str, exposition.Exposition]:
@@ -488,25 +479,36 @@ def _metrics() -> str:
         source="the daemons' metrics",
         title="List of metrics",
         text=(
-            "[Metrics](../metrics.md) explains their use. Every series has the label `driver`, too. Each daemon also has the usual "
-            "`process_` series of Prometheus' Python client."
+            "[Metrics](../metrics.md) explains their use. Each series also has the label `driver`, and each daemon the `process_` series of "
+            "Prometheus' Python client. `<daemon>` is `controller`, `node` or `health_monitor`."
         ),
     )
-    parts = [head]
-    first: dict[str, str] = {}
-    for daemon, measured in described_metrics().items():
-        rows = []
-        for name, metric in sorted(measured.list_described().items()):
-            origin = first.setdefault(metric.help, name)
-            rows.append(
-                [
-                    f"`{name}`",
-                    "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))),
-                    metric.help if origin == name or len(metric.help) < _LONG else f"As `{origin}`.",
-                ]
-            )
-        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['metric', 'type; labels', 'meaning'], rows)}")
+    daemons = {
+        f"drawbar_{daemon.replace('-', '_')}": measured.list_described()
+        for daemon, measured in described_metrics().items()
+    }
+    rows = {
+        prefix: [
+            [
+                name.removeprefix(f"{prefix}_"),
+                "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))),
+                metric.help,
+            ]
+            for name, metric in sorted(described.items())
+        ]
+        for prefix, described in daemons.items()
+    }
+    common = [row for row in next(iter(rows.values())) if all(row in others for others in rows.values())]
+    parts = [head, _metric_table("All daemons", "drawbar_<daemon>", common)]
+    for prefix, own in rows.items():
+        title = f"`{prefix.replace('drawbar_', 'drawbar ').replace('_', '-')}`"
+        parts.append(_metric_table(title, prefix, [row for row in own if row not in common]))
     return "".join(parts)
+
+
+def _metric_table(title: str, prefix: str, rows: list[list[str]]) -> str:
+    named = [[f"`{prefix}_{name}`", *described] for name, *described in rows]
+    return f"\n## {title}\n\n{_table(['metric', 'type; labels', 'meaning'], named)}"
 
 
 def _permissions() -> str:
@@ -520,18 +522,24 @@ def _permissions() -> str:
     )
     parts = [head]
     for role in permissions.ROLES:
-        rows = [
-            [rule.group, rule.resource, rule.verbs.replace(" ", ", "), rule.only, rule.why]
-            for rule in role.permissions
-        ]
-        parts.append(
-            f"\n## {role.title}: `{role.name}`\n\n{_table(['group', 'resource', 'verbs', 'only', 'why'], rows)}"
-        )
+        rows = [[_resource(rule), rule.verbs.replace(" ", ", "), rule.why] for rule in role.permissions]
+        parts.append(f"\n## {role.title}: `{role.name}`\n\n{_table(['resource', 'verbs', 'why'], rows)}")
     return "".join(parts)
 
 
+def _resource(rule: permissions.Permission) -> str:
+    """Return the resource as kubectl writes it, and the only allowed object."""
+    kind, slash, part = rule.resource.partition("/")
+    group = f".{rule.group}" if rule.group else ""
+    return f"{kind}{group}{slash}{part}" + (f" (`{rule.only}`)" if rule.only else "")
+
+
+def _mark(row: Row) -> str:
+    return " (taint)" if row.blames_device else ""
+
+
 def _type(row: Row) -> str:
-    return "Normal" if row.severity in (Severity.OK, Severity.NOTE) else "Warning"
+    return " (Normal)" if row.severity in (Severity.OK, Severity.NOTE) else ""
 
 
 def _reason(row: Row) -> str:

@@ -436,7 +436,7 @@ class Instrumentation:
         """Export the number of unreadable objects of the API server."""
         self.metrics.watch(
             "unreadable_objects",
-            "Unreadable objects of this node.",
+            "Unreadable objects.",
             counted,
             label="resource",
         )
