@@ -187,8 +187,8 @@ def _settings() -> str:
         source="the settings of the daemons",
         title="Settings of the daemons",
         text=(
-            "A flag wins over the environment, the environment over the file, the file over the default. `release.kernelSeconds` has the flag "
-            "`--release-kernel` and the variable `DRAWBAR_RELEASE_KERNEL`; in the file it is `kernelSeconds` below `release`. `health.rules` has "
+            "A flag wins over the environment, the environment over the file, the file over the default. `localPool.quietSeconds` has the flag "
+            "`--local-pool-quiet` and the variable `DRAWBAR_LOCAL_POOL_QUIET`; in the file it is `quietSeconds` below `localPool`. `health.rules` has "
             "no flags. Further variables stand in parentheses. `--print-config` shows each setting and its source."
         ),
     )
@@ -279,7 +279,8 @@ def _quirks() -> str:
         text=(
             "`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags` gives the emulated service oddities of real servers; "
             '`"quirks": ["pages"]` in the file does the same. Combine any of them.\n\n'
-            "[Redfish servers](../redfish-servers.md) has the servers' versions; `owner/name #1` is an issue or pull request on GitHub. "
+            "[Redfish servers](../redfish-servers.md) has the servers' versions; `owner/name #1` is an issue or pull request on GitHub; an empty "
+            "cell means no server yet. "
             "Forms in parentheses limit a quirk: `pair` and `port` are those of `zones`, `appliance` is `connections` without initiators, "
             "`constrained` is `composition` by counts."
         ),
@@ -407,7 +408,8 @@ def _parameters() -> str:
             "Fields without use for a device are passed over."
         ),
     )
-    rows = []
+    rows: list[list[str]] = []
+    inner_rows: dict[type, list[list[str]]] = {}
     outer = parameters.DeviceParameters
     texts = schema.attributes(outer)
     for name, shown in zip(outer.__struct_fields__, outer.__struct_encode_fields__, strict=True):
@@ -417,7 +419,13 @@ def _parameters() -> str:
         if issubclass(inner, meta.Struct):
             below = schema.attributes(inner)
             fields = zip(inner.__struct_fields__, inner.__struct_encode_fields__, strict=True)
-            rows += [[f"`{shown}.{key}`", below[field]] for field, key in fields]
+            if inner in inner_rows:
+                # The same fields as those of another one: they share rows.
+                for row, (_, key) in zip(inner_rows[inner], fields, strict=True):
+                    row[0] += f", `{shown}.{key}`"
+                continue
+            inner_rows[inner] = [[f"`{shown}.{key}`", below[field]] for field, key in fields]
+            rows += inner_rows[inner]
     return f"{head}\n{_table(['field', 'effect'], rows)}"
 
 

@@ -99,7 +99,7 @@ class Network(meta.Struct, frozen=True):
     """The device's network interfaces in a container.
 
     Attributes:
-        interface_prefix: name of network interfaces in the container, followed by a number from 0; `eth` is the pod's.
+        interface_prefix: the name of interfaces in the container, before a number from 0; not `eth`, the pod's.
     """
 
     interface_prefix: str | None = None
@@ -125,7 +125,7 @@ class Hook(meta.Struct, frozen=True):
 
     Attributes:
         hook: its file in the node daemon's directory of hooks; class only.
-        timeout_seconds: its deadline, or that of a bitstream: 1 to 1800, default 60; class only.
+        timeout_seconds: its deadline: 1 to 1800, default: 60; class only.
     """
 
     hook: str | None = None
@@ -148,8 +148,8 @@ class Fpga(meta.Struct, frozen=True):
     """The design for an FPGA. The hook of its class loads it, or the kernel driver of a DFL card.
 
     Attributes:
-        bitstream: the file to load, by its name in the node daemon's directory of bitstreams.
-        sha256: the SHA-256 of its content; another content is not loaded.
+        bitstream: the file to load, in the node daemon's directory of bitstreams, within `initialise.timeoutSeconds`.
+        sha256: the SHA-256 that its content must have.
     """
 
     bitstream: str | None = None
@@ -208,12 +208,12 @@ class DeviceParameters(meta.Struct, frozen=True):
     """The parameters of a class's or a claim's devices.
 
     Attributes:
-        environment: at most 64 variables of the device's containers; a claim may set those of `claimVariables`. `DRAWBAR_` is
+        environment: at most 64 variables of the containers; a claim may set those of `claimVariables`. `DRAWBAR_` is
             reserved.
         claim_variables: names, or beginnings such as `NCCL_*`; class only.
-        initialise: your program makes the device ready before it is `visible` ([FPGAs](../classes/fpga.md)).
-        drain: your program ends other uses of the device ([drain hooks](../node-release.md#drain-hooks)).
-        clean_up: your program cleans the device after its use ([FPGAs](../classes/fpga.md#on-return)).
+        initialise: your program that makes the device ready for `visible` ([FPGAs](../classes/fpga.md)).
+        drain: your program that ends other uses of the device ([drain hooks](../node-release.md#drain-hooks)).
+        clean_up: your program that cleans the device after its use ([FPGAs](../classes/fpga.md#on-return)).
         attach_timeout_seconds: give up an attach earlier than the Fabric and the scheduler; class only.
         vendor_kind: also use the vendor's own CDI files of this kind, such as `nvidia.com/gpu` ([GPUs](../classes/gpu.md)); class
             only.

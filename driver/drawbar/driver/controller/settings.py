@@ -51,24 +51,20 @@ class Settings:
 
     Attributes:
         driver: the DRA driver's name.
-        kubeconfig: how to reach the API server; none means $KUBECONFIG, else the pod's service account.
-        binding_timeout_seconds: the scheduler's own `bindingTimeout` (`DynamicResourcesArgs`); the controller gives
-            up 30 s before it, at the latest.
-        leader_election: wait for the lease before doing anything; without it only one controller may run.
-        lease_namespace: the controller's own namespace, with its lease `drawbar-controller` and the Secrets that Fabrics
-            name.
-        node_daemon_selector: labels of the pods of the node daemons in that namespace, such as app=drawbar-node: a node is
-            offered while its pod is Ready. None where the daemons do not run as pods; then it is offered while the Node is
-            Ready
-        identity: who this is in the lease; the same after a restart of one pod, never the same for two pods. None
-            means host name and process id.
-        writes_per_second: the most writes to the API server, sustained; a lease is renewed without waiting for its
-            turn.
-        writes_burst: how many writes may come at once after a quiet time.
-        immediate_allocation: allocate claims that are annotated for it at once, from devices that Fabrics reserve; it
-            takes permissions of its own.
-        fabric_networks: networks of fabric managers, such as 10.1.0.0/16, and no others; without any, adapters connect to
-            all addresses but loopback, link-local and multicast ones and the metadata services of clouds
+        kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
+        binding_timeout_seconds: the scheduler's `bindingTimeout` (`DynamicResourcesArgs`); the controller gives up at
+            least 30 s earlier.
+        leader_election: wait for the lease; without it only one controller may run.
+        lease_namespace: the controller's namespace, with its lease `drawbar-controller` and the Fabrics' Secrets.
+        node_daemon_selector: labels of the node daemons' pods there, such as app=drawbar-node: a node is offered
+            while its pod is Ready; none: while the Node is Ready
+        identity: the name in the lease, unique for each pod and kept over its restarts; none: host name and process
+            id.
+        writes_per_second: the most writes to the API server, sustained; renewals of the lease do not wait.
+        writes_burst: the most writes at once after a quiet time.
+        immediate_allocation: allocate annotated claims at once, from reserved devices; needs further permissions.
+        fabric_networks: the only networks of fabric managers, such as 10.1.0.0/16; none: all addresses but loopback,
+            link-local, multicast and clouds' metadata services
         log: the log on stderr.
         http: probes and metrics.
     """

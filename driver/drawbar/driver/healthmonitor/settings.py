@@ -39,9 +39,9 @@ class Tls:
     """Its certificate, and whose clients' are accepted; files are read again when they change.
 
     Attributes:
-        certificate: PEM file with the certificate, and those between it and the authority.
+        certificate: PEM file with the certificate and its intermediates.
         key: PEM file with the private key.
-        client_authority: PEM file of the authority whose certificates clients must have; none asks for no certificate.
+        client_authority: PEM file of the clients' authority; none asks for no certificate.
     """
 
     certificate: Path = TLS / "tls.crt"
@@ -54,9 +54,9 @@ class Command:
     """A program that lists what is wrong.
 
     Attributes:
-        path: the program, which runs without arguments; none runs none.
+        path: the program to run, without arguments.
         interval_seconds: the pause between two runs.
-        timeout_seconds: how long a run may take.
+        timeout_seconds: the longest time of a run.
     """
 
     path: Path | None = field(default=None, metadata=schema.name_setting(metavar="FILE"))
@@ -80,11 +80,11 @@ class Settings:
     """The health monitor's configuration.
 
     Attributes:
-        driver: the DRA driver whose devices are tainted, and whose HealthPolicies are served.
-        kubeconfig: how to reach the API server; none means $KUBECONFIG, else the pod's service account.
-        token_file: holds what clients send as bearer token; none only with a client authority.
-        dry_run: report what would be done, and change nothing, whatever the policies say.
-        identity: who this is in Events; none means the host's name.
+        driver: the DRA driver of the devices and HealthPolicies.
+        kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
+        token_file: file with the clients' bearer token; none only with a client authority.
+        dry_run: only report, whatever the policies say.
+        identity: the name in Events; none: the host's name.
         listen: where alerts and events are sent to.
         tls: its certificate.
         command: a program that lists what is wrong.

@@ -80,13 +80,13 @@ class Settings:
     Attributes:
         node_name: this node's name in Kubernetes.
         driver: the DRA driver's name.
-        instance: the pod's uid, which keeps two instances on one node apart; empty where only one can run.
-        kubeconfig: how to reach the API server; none means $KUBECONFIG, else the pod's service account.
+        instance: the pod's uid, to tell two instances on one node apart; none if only one can run.
+        kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
         kubelet_dir: the kubelet's directory, at the same path in the pod as on the host.
-        cdi_dir: where the container runtime looks for CDI files.
+        cdi_dir: the container runtime's directory of CDI files.
         sysfs: the sysfs tree to read.
         uevents: kernel, or unix:/path of a mocked tree.
-        visible_timeout_seconds: how long after the attach a device may take to become ready.
+        visible_timeout_seconds: the time from the attach to readiness.
         device_metadata: give containers files that describe their devices.
         log: the log on stderr.
         http: probes and metrics.

@@ -36,7 +36,7 @@ class Tls:
     """Its certificate, which is read again when it changes.
 
     Attributes:
-        certificate: PEM file with the certificate, and those between it and the authority.
+        certificate: PEM file with the certificate and its intermediates.
         key: PEM file with the private key.
     """
 

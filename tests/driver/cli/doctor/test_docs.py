@@ -132,11 +132,10 @@ def test_the_severities_and_numbers_on_the_page_are_those_of_the_program():
         severity.value for severity in findings.Severity
     ]
     assert (
-        f"More than {clocks.SKEW_SECONDS:g} s apart is a warning, more than {clocks.SKEW_ERROR_SECONDS:g} s an error"
-        in CHECKS
+        f"a warning above {clocks.SKEW_SECONDS:g} s, an error above {clocks.SKEW_ERROR_SECONDS:g} s" in CHECKS
     )
-    assert f"than {attachments.VISIBLE_SECONDS:g} s from attached to visible" in CHECKS
+    assert f"at most {attachments.VISIBLE_SECONDS:g} s from attached to visible" in CHECKS
     assert node_settings.Settings().visible_timeout_seconds == attachments.VISIBLE_SECONDS
-    assert f"than {attachments.DETACH_SECONDS:g} s from its deletion" in CHECKS
+    assert f"at most {attachments.DETACH_SECONDS:g} s from deletion" in CHECKS
     assert f"Kubernetes 1.{server.OLDEST} or later" in CHECKS
     assert f"| 1.{server.NEWEST} |" in DOCTOR

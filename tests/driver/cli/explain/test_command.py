@@ -451,7 +451,7 @@ def test_status_explain_and_doctor_name_the_same_sick_devices(run_verb, cluster)
         for line in (
             "gpu-1.* has the taint drawbar.dev/fabric-health=critical:NoSchedule, used by claim default/train",
             "gpu-2.* has the taint drawbar.dev/attach-failed=DeviceLost:NoSchedule",
-            "drawbar move train -n default.*look at the device at the fabric manager",
+            "drawbar move train -n default.*check the device at the fabric manager",
             "kubectl get events -A --field-selector reason=DeviceLost shows the message; check the device's link and power",
         ):
             assert re.search(line, out), (words, line, out)

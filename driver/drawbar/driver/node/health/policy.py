@@ -76,16 +76,16 @@ class Policy(Thresholds):
     """The health policy.
 
     Attributes:
-        interval_seconds: the time between two reads of a device; an event of the device causes a further read.
-        read_timeout_seconds: the time limit of a read, after which the device counts as not answering.
-        arrival_seconds: the time for a device to appear after the daemon's start, before it counts as lost.
-        fatal_per_hour: the number of fatal errors within an hour that makes a finding.
-        nonfatal_per_hour: the number of uncorrectable non-fatal errors within an hour that makes a finding.
-        correctable_per_minute: the number of corrected errors within a minute that makes a finding.
-        recovery_seconds: the time without a finding before its taint is lifted. Each relapse doubles it.
-        recovery_max_seconds: the maximum after relapses; also the time without a relapse after which they are forgotten.
+        interval_seconds: the time between two reads of a device; its events cause further reads.
+        read_timeout_seconds: the time limit of a read; then the device is not answering.
+        arrival_seconds: the time after the daemon's start before a missing device counts as lost.
+        fatal_per_hour: the fatal errors within an hour that make a finding.
+        nonfatal_per_hour: the uncorrectable non-fatal errors within an hour that make a finding.
+        correctable_per_minute: the corrected errors within a minute that make a finding.
+        recovery_seconds: the time without a finding before its taint is lifted; each relapse doubles it.
+        recovery_max_seconds: the most after relapses; after as long without one, they are forgotten.
         ignored: findings to ignore.
-        slow_link_expected: classes whose drivers slow down the link of an idle device to save power.
+        slow_link_expected: classes whose drivers slow down idle links to save power.
         rules: the consequences of each finding.
     """
 

@@ -71,17 +71,16 @@ class Selection:
     Attributes:
         enabled: whether there is a local pool.
         classes: the offered classes of device.
-        selector: a CEL expression over `device`, as in a DeviceClass; only devices for which it is true are offered.
-        slots: names of hot-plug slots for this node's devices, or patterns such as `*`. A device in any other hot-plug slot
-            counts as a fabric's.
-        virtual_functions: offer a device's virtual functions, each by itself, instead of the device.
-        clean: the treatment of a device after a claim, before another claim gets it.
-        bind_when_ready: the classes of device whose pods are bound to the node only when the device is ready.
-        despite_others: names of devices, or patterns such as `gpu-*`, that are offered even if another driver, a device
-            plugin or a process of the host has them.
-        plugin_resources: the cards behind further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
+        selector: a CEL expression over `device`, as in a DeviceClass, for the offered devices.
+        slots: hot-plug slots of this node's own devices, by name or pattern such as `*`; all others are a fabric's.
+        virtual_functions: offer each virtual function of a device instead of the device.
+        clean: the treatment of a device between two claims.
+        bind_when_ready: the classes whose pods are bound only when the device is ready.
+        despite_others: devices, by name or pattern such as `gpu-*`, to offer even if another driver, a device plugin
+            or a process has them.
+        plugin_resources: the cards of further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
             `x.io/fec=0x8086:accelerator` or `x.io/y=none`.
-        quiet_seconds: the time before a device is offered after another driver or a device plugin last had it.
+        quiet_seconds: the time after another driver or device plugin had a device, before it is offered.
     """
 
     enabled: bool = True

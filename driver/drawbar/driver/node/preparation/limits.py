@@ -14,8 +14,8 @@ class Limits:
     """The waits of a Prepare.
 
     Attributes:
-        late_device_seconds: how long a call waits for a device that is not here yet; 0 does not wait.
-        lock_seconds: how long another instance may keep the record of prepared claims to itself.
+        late_device_seconds: how long a call waits for a missing device.
+        lock_seconds: how long a call waits for another instance to unlock the record of prepared claims.
     """
 
     late_device_seconds: float = 30.0

@@ -26,10 +26,10 @@ class Timeouts:
     """The times of a treatment.
 
     Attributes:
-        kernel_seconds: the longest time of one call to the kernel, before it is reported.
-        progress_seconds: the longest time without an effect of a step, before it is reported.
+        kernel_seconds: the longest time of a kernel call before it is reported.
+        progress_seconds: the longest time of a step without effect before it is reported.
         next_seconds: the pause between two steps.
-        blocked_seconds: the pause before the next look at a blocked treatment.
+        blocked_seconds: the pause before the next try of a blocked treatment.
     """
 
     kernel_seconds: float = 30.0

@@ -77,7 +77,7 @@ async def _refuse(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
 QUIRKS = (
     Quirk(
         name="no-etags",
-        text="There are no ETags, and If-Match is ignored.",
+        text="No ETags; If-Match is ignored.",
         seen="DMTF Redfish-Mockup-Server, Sunfish",
         wrap=_leave_out,
     ),
@@ -89,13 +89,13 @@ QUIRKS = (
     ),
     Quirk(
         name="weak-etags",
-        text="ETags are weak, and If-Match never matches one.",
+        text="ETags are weak, and If-Match never matches.",
         seen="ansible-collections/community.general #6434",
         wrap=_weaken,
     ),
     Quirk(
         name="twice-quoted-etags",
-        text="The header's ETag is quoted twice, and the property's once; only the latter matches.",
+        text="ETag is quoted twice in the header, once in the property; only this matches.",
         seen="ansible-collections/community.general #11270",
         wrap=_quote_twice,
     ),

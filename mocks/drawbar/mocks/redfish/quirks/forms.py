@@ -127,14 +127,14 @@ async def _delay(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
 QUIRKS = (
     Quirk(
         name="numbers-as-text",
-        text="Sizes and counts are texts, and class codes are numbers.",
+        text="Sizes and counts are texts, class codes are numbers.",
         seen="stmcginnis/gofish #99, #533",
         wrap=_write_numbers_as_text,
     ),
     Quirk(
         name="small-links",
-        text="The property Links is in small letters.",
-        seen="no server yet",
+        text="The property Links is in lower case.",
+        seen="",
         wrap=_write_small_links,
     ),
     Quirk(
@@ -157,37 +157,37 @@ QUIRKS = (
     ),
     Quirk(
         name="bad-bytes",
-        text="The serial number of the last device consists of bytes that are no UTF-8.",
+        text="The last device's serial number is not UTF-8.",
         seen="Dell EMC (DMTF/libredfish #108)",
         wrap=_write_bad_bytes,
     ),
     Quirk(
         name="byte-order-mark",
         text="JSON begins with a byte order mark.",
-        seen="servers of unosquare/embedio (#400); no Redfish service yet",
+        seen="unosquare/embedio #400, no Redfish service",
         wrap=_mark_byte_order,
     ),
     Quirk(
         name="odd-content-types",
-        text="JSON has the Content-Type of XML.",
+        text="JSON has XML's Content-Type.",
         seen="DMTF/Redfish-Interface-Emulator #114",
         wrap=_mistype,
     ),
     Quirk(
         name="gzip-or-406",
-        text="The resources below chassis are sent with gzip alone, and refused with 406 to a client that does not accept it.",
+        text="Resources below chassis are sent only with gzip, or refused with 406.",
         seen="HPE iLO 5 2.30 (DMTF/Redfish-Mockup-Creator #56, #58)",
         wrap=_demand_gzip,
     ),
     Quirk(
         name="gzip",
-        text="Each answer is compressed with gzip, whatever the client accepts.",
+        text="Answers are compressed with gzip, whatever the client accepts.",
         seen="DMTF/Redfish-Mockup-Creator #56",
         wrap=_compress,
     ),
     Quirk(
         name="deflate",
-        text="Each answer to a client that accepts deflate is compressed with it.",
+        text="Answers are compressed with deflate, if the client accepts it.",
         seen="allowed by RFC 9110, section 8.4.1.2",
         wrap=_deflate,
     ),
@@ -199,7 +199,7 @@ QUIRKS = (
     ),
     Quirk(
         name="small-headers",
-        text="The names of headers are in small letters.",
+        text="Header names are in lower case.",
         seen="Envoy as a proxy (envoyproxy/envoy #8463)",
         wrap=_write_small_headers,
     ),

@@ -44,13 +44,13 @@ def _with_status(status: int) -> Callable[[Asked, Forward, Setting], Any]:
 QUIRKS = (
     Quirk(
         name="refusal-406",
-        text="A change that is wrong is refused with 406.",
+        text="A wrong change is refused with 406.",
         seen="NEC hw-emulator-reference",
         wrap=_with_status(406),
     ),
     Quirk(
         name="refusal-422",
-        text="A change that is wrong is refused with 422.",
+        text="A wrong change is refused with 422.",
         seen="Seagate cfm-service",
         wrap=_with_status(422),
     ),
@@ -62,19 +62,19 @@ QUIRKS = (
     ),
     Quirk(
         name="refusal-string",
-        text="A refusal is a string of JSON.",
+        text="A refusal is a JSON string.",
         seen="Seagate cfm-service, SNIA Swordfish-API-Emulator",
         wrap=_in_words(json.dumps, "application/json"),
     ),
     Quirk(
         name="refusal-message",
-        text="A refusal is an object with a `message` alone.",
+        text="A refusal is an object with only a `message`.",
         seen="NEC hw-emulator-reference",
         wrap=_in_words(lambda words: json.dumps({"message": words}), "application/json"),
     ),
     Quirk(
         name="refusal-page",
-        text="A refusal is a page with the words in its title.",
+        text="A refusal is an HTML page with the reason as its title.",
         seen="nginx, Flask",
         wrap=_in_words("<html><head><title>{}</title></head></html>".format, "text/html"),
     ),

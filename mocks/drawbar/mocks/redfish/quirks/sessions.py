@@ -69,25 +69,25 @@ async def _guard_root(asked: Asked, forward: Forward, _setting: Setting) -> Answ
 QUIRKS = (
     Quirk(
         name="basic-root",
-        text="The service root needs a password, too.",
-        seen="no server yet; a proxy in front of one",
+        text="The service root needs a password.",
+        seen="a proxy",
         wrap=_guard_root,
     ),
     Quirk(
         name="basic-only",
-        text="There are no sessions: each request carries the password, and a login is refused with 401.",
+        text="No sessions: each request carries the password; a login is refused with 401.",
         seen="sushy-tools",
         wrap=_ask_for_password,
     ),
     Quirk(
         name="cut-401",
-        text=f"A session ends after {SESSION_REQUESTS} requests, with a 401 whose body breaks off.",
+        text=f"A session ends after {SESSION_REQUESTS} requests, with a 401 and a cut body.",
         seen="Dell iDRAC 8 (bb-Ricardo/check_redfish #90)",
         wrap=_end_early,
     ),
     Quirk(
         name="no-session-location",
-        text="A new session has no Location; its URI stands in the body alone.",
+        text="A new session has its URI in the body, without Location.",
         seen="Dell PowerVault ME5024 (DMTF/python-redfish-library #172)",
         wrap=_hide_location,
     ),

@@ -24,9 +24,8 @@ class Rule:
 
     Attributes:
         effect: its taint's effect: `None`, `NoSchedule` or `NoExecute`.
-        unhealthy: the device is reported Unhealthy, to the kubelet and on its DeviceAttachment. Required for every effect
-            that keeps claims away.
-        hold_down_seconds: the time that the finding must last before any consequence.
+        unhealthy: report the device as Unhealthy; required with `NoSchedule` and `NoExecute`.
+        hold_down_seconds: the time before a finding has a consequence.
     """
 
     effect: verdicts.Effect = verdicts.Effect.NONE
