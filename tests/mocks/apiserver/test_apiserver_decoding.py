@@ -178,6 +178,7 @@ async def test_unknown_fields_of_custom_resources_are_treated_alike(api: Any, de
         ("-1024", "-1024"),
         ("1000Ki", "1000Ki"),
         ("0.9765625Ki", "1k"),
+        ("16Ei", "9223372036854775807"),
         (16, "16"),
     ],
 )

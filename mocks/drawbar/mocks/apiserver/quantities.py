@@ -1,7 +1,7 @@
 """Quantities (``1Gi``, ``500m``) and their canonical form, without I/O.
 
 The API server stores quantities in the canonical form, without a fraction and with the largest possible suffix. So
-``1024Mi`` comes back as ``1Gi`` and ``0.5`` as ``500m``. A client must compare values, not texts.
+``1024Mi`` comes back as ``1Gi`` and ``0.5`` as ``500m``. An amount with a binary suffix is 2^63 - 1 at most. A client must compare values, not texts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -3, "u": -2, "m": -1, "": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _BINARY_NAMES = {power: suffix for suffix, power in _BINARY.items()}
 _DECIMAL_NAMES = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY_MAX = 2**63 - 1
 _LIMIT = 64  # characters; longer texts are certainly mistakes
 
 MALFORMED = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -38,6 +39,8 @@ def canonical(text: str | float) -> str:
     """
     amount, suffix = _parts(text)
     rounded = _round_to_nano(amount)
+    if suffix in _BINARY:
+        rounded = min(rounded, Fraction(_BINARY_MAX))
     if suffix in _BINARY and abs(rounded) >= 1024 and rounded.denominator == 1:
         return _format_scaled(rounded.numerator, 1024, _BINARY_NAMES)
     if suffix[:1] in ("e", "E") and suffix != "E":
