@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import attributes, cxl, model
+from drawbar.driver.node.inventory import attributes, cxl, files, model
 from drawbar.mocks import sysfs
 
 CONTENT = st.one_of(
@@ -110,6 +110,36 @@ def spoil(path, chance):
             path.symlink_to(path.name)  # a circle
         case 3:
             path.write_bytes(b"\xff")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0x",
+        "-",
+        "1_0",
+        "0b11",
+        "0o7",
+        "+3",
+        "007",
+        "\u0663",
+        "\u00b2",
+        "9" * 21,
+        f"0x{'f' * 17}",
+        "9" * 4096,
+    ],
+)
+def test_a_text_in_another_notation_is_no_number(text):
+    assert files.parse_number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("-1", -1), ("0x0d93", 0x0D93), (f"0x{'F' * 16}", 2**64 - 1), ("4096", 4096)],
+)
+def test_a_number_is_decimal_or_hexadecimal(text, number):
+    assert files.parse_number(text) == number
 
 
 def test_vanishing_directories_do_not_break_a_reading(tmp_path):

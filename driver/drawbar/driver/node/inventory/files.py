@@ -11,6 +11,7 @@ import stat
 _ATTRIBUTE_BYTES = 4096  # sysfs hands out at most one page per attribute
 _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _TABLE_BYTES = 8 << 20
+_NUMBER = re.compile("-?(?:0|[1-9][0-9]{0,19}|0[xX][0-9a-fA-F]{1,16})")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
@@ -67,13 +68,8 @@ def open_directory(path: str) -> int | None:
 
 
 def parse_number(value: str | None) -> int | None:
-    """Return an integer in sysfs notation, or None for any other text."""
-    if not value:
-        return None
-    try:
-        return int(value, 0)
-    except ValueError:
-        return None
+    """Return an integer of at most 64 bits in sysfs notation, or None for any other text."""
+    return int(value, 0) if value and _NUMBER.fullmatch(value) else None
 
 
 def pairs(content: str) -> dict[str, str]:
