@@ -8,7 +8,7 @@ of such paths. Nothing here does I/O.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from drawbar.mocks.apiserver.schemas import ATOMIC, OPEN, Schema
@@ -39,6 +39,10 @@ UNOWNED: FieldSet = frozenset(
 )
 
 
+# `json.dumps` would make an encoder for each of the very many calls.
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 class KeylessItemError(ValueError):
     """An item of a keyed list has none of its keys; the message names the list."""
 
@@ -53,12 +57,12 @@ def item_element(schema: Schema, item: Any) -> str:
     if not keys:
         names = ", ".join(schema.keys)
         raise KeylessItemError(f"associative list with keys has an element that omits all keys [{names}]")
-    return "k:" + json.dumps(keys, sort_keys=True, separators=(",", ":"))
+    return "k:" + _encode(keys)
 
 
 def value_element(value: Any) -> str:
     """Return the path element of a member of a set."""
-    return "v:" + json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return "v:" + _encode(value)
 
 
 def from_value(value: Any, schema: Schema) -> FieldSet:
@@ -67,23 +71,25 @@ def from_value(value: Any, schema: Schema) -> FieldSet:
     Raises:
         KeylessItemError: a keyed list has an item without keys.
     """
-    return frozenset(_walk(value, schema, ())) - UNOWNED
+    fields: set[Path] = set()
+    _add_fields(fields, value, schema, ())
+    return frozenset(fields) - UNOWNED
 
 
-def _walk(value: Any, schema: Schema, path: Path) -> Iterator[Path]:
+def _add_fields(fields: set[Path], value: Any, schema: Schema, path: Path) -> None:
     if schema.kind == "map" and isinstance(value, dict) and (value or not path):
         for key, inner in value.items():
-            yield from _walk(inner, schema.child(key, inner), (*path, f"f:{key}"))
+            _add_fields(fields, inner, schema.child(key, inner), (*path, f"f:{key}"))
     elif schema.kind == "list-map" and isinstance(value, list):
         for item in value:
             here = (*path, item_element(schema, item))
-            yield here
+            fields.add(here)
             if item:
-                yield from _walk(item, schema.item or OPEN, here)
+                _add_fields(fields, item, schema.item or OPEN, here)
     elif schema.kind == "set" and isinstance(value, list):
-        yield from ((*path, value_element(item)) for item in value)
+        fields.update((*path, value_element(item)) for item in value)
     else:
-        yield path
+        fields.add(path)
 
 
 def changes(old: Any, new: Any, schema: Schema) -> tuple[FieldSet, FieldSet]:
@@ -104,7 +110,10 @@ def _compare(old: Any, new: Any, schema: Schema, path: Path, touched: tuple[set[
     written, removed = touched
     before, after = _children(old, schema, path), _children(new, schema, path)
     if before is None or after is None:
-        mine, gone = set(_walk(new, schema, path)), set(_walk(old, schema, path))
+        mine: set[Path] = set()
+        gone: set[Path] = set()
+        _add_fields(mine, new, schema, path)
+        _add_fields(gone, old, schema, path)
         written |= mine
         removed |= gone - mine
         return
@@ -112,10 +121,12 @@ def _compare(old: Any, new: Any, schema: Schema, path: Path, touched: tuple[set[
         here = (*path, element)
         if element not in after:
             inner, value = before[element]
-            removed |= set(_walk(value, inner, here)) | _itself(element, here)
+            _add_fields(removed, value, inner, here)
+            removed |= _itself(element, here)
         elif element not in before:
             inner, value = after[element]
-            written |= set(_walk(value, inner, here)) | _itself(element, here)
+            _add_fields(written, value, inner, here)
+            written |= _itself(element, here)
         else:
             _compare(before[element][1], after[element][1], after[element][0], here, touched)
 
@@ -137,13 +148,19 @@ def _children(value: Any, schema: Schema, path: Path) -> dict[str, tuple[Schema,
 
 def with_parents(paths: Iterable[Path]) -> FieldSet:
     """Return the set with every ancestor of its members."""
-    return frozenset(path[:length] for path in paths for length in range(1, len(path) + 1))
+    found = set(paths)
+    for path in tuple(found):
+        parent = path[:-1]
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parent[:-1]
+    return frozenset(found)
 
 
 def encode(paths: FieldSet) -> Json:
     """Return the set as a FieldsV1 object."""
     root: Json = {}
-    parents = {path[:length] for path in paths for length in range(1, len(path))}
+    parents = with_parents(path[:-1] for path in paths)
     for path in sorted(paths):
         node = root
         for element in path:
@@ -155,15 +172,17 @@ def encode(paths: FieldSet) -> Json:
 
 def decode(fields: Json) -> FieldSet:
     """Return the set of a FieldsV1 object."""
-    return frozenset(_decode(fields, ()))
+    paths: set[Path] = set()
+    _decode(paths, fields, ())
+    return frozenset(paths)
 
 
-def _decode(node: Json, path: Path) -> Iterator[Path]:
+def _decode(paths: set[Path], node: Json, path: Path) -> None:
     if path and (not node or "." in node):
-        yield path
+        paths.add(path)
     for element, inner in node.items():
         if element != ".":
-            yield from _decode(inner if isinstance(inner, dict) else {}, (*path, element))
+            _decode(paths, inner if isinstance(inner, dict) else {}, (*path, element))
 
 
 def format_path(path: Path) -> str:
