@@ -22,12 +22,18 @@ QUICK = ("--nodes", "2", "--attach-seconds", "0.3", "--detach-seconds", "0.2")
 SMALL = ("--nodes", "1", "--pods", "1", "--detach-seconds", "0.2")
 
 
-@pytest.fixture
-def folder():
+@contextlib.contextmanager
+def making_folder():
     """Create a directory for the demo in a path shorter than tmp_path, for the sockets in it."""
     path = Path(tempfile.mkdtemp(prefix="d"))
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture
+def folder():
+    with making_folder() as path:
+        yield path
 
 
 class Demo:
@@ -114,9 +120,22 @@ def attaches_begun(running):
     return counts
 
 
-async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
-    async with demo(folder, "--pods", "4") as running:
-        assert await running.finish() == 0, running.complaints
+@pytest.fixture(scope="module")
+def ended():
+    """Run a demo of four pods to its end; yield it, the spans of its processes, and its folder."""
+
+    async def run_demo(folder):
+        with collectors.collecting() as collector:
+            async with demo(folder, "--pods", "4", environment=collector.environment) as running:
+                assert await running.finish() == 0, running.complaints
+        return running, collector.spans
+
+    with making_folder() as folder:
+        yield *asyncio.run(run_demo(folder)), folder
+
+
+def test_four_pods_get_their_devices_and_every_device_comes_back(ended):
+    running, _, folder = ended
     summary = running.events[-1]["summary"]
     counts = {key: summary[key] for key in ("pods", "running", "detached", "leaked")}
     assert counts == {"pods": 4, "running": 4, "detached": 4, "leaked": 0}
@@ -137,14 +156,12 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     assert list(folder.iterdir()) == []
 
 
-async def test_each_attach_is_one_trace_of_the_controller_and_the_node_daemon(folder):
-    with collectors.collecting() as collector:
-        async with demo(folder, "--pods", "2", environment=collector.environment) as running:
-            assert await running.finish() == 0, running.complaints
+def test_each_attach_is_one_trace_of_the_controller_and_the_node_daemon(ended):
+    _, spans, _ = ended
     traces = {}
-    for received in collector.spans:
+    for received in spans:
         traces.setdefault(received.span.trace_id, []).append(received)
-    assert len(traces) == 2
+    assert len(traces) == 4
     for trace in traces.values():
         (root,) = [each for each in trace if not each.span.parent_span_id]
         assert (root.service, root.span.name) == ("drawbar-controller", "attach")
