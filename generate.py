@@ -369,7 +369,7 @@ def _api() -> str:
     parts = [head]
     for name in ("fabrics", "maintenances", "healthpolicies"):
         # The definitions' texts are not generated, only their lists.
-        definition = yaml.safe_load(_definition(f"{name}.yaml"))["spec"]
+        definition = yaml.load(_definition(f"{name}.yaml"), Loader=yaml.CSafeLoader)["spec"]
         (version,) = definition["versions"]
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         rows = list(_fields(spec, ""))
