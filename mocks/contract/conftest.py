@@ -1,6 +1,7 @@
 """The suite's fixtures: a target for the whole run, a world for each test."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,9 +37,15 @@ class Prepared:
     can: capabilities.Capabilities
 
 
+@functools.lru_cache(maxsize=8)
+def _load(kubeconfig: str) -> connections.Connection:
+    """Return the connection of a file, which each test needs."""
+    return connections.load(kubeconfig)
+
+
 @asynccontextmanager
 async def connecting(kubeconfig: str) -> AsyncIterator[api.Client]:
-    connection = await asyncio.to_thread(connections.load, kubeconfig)
+    connection = await asyncio.to_thread(_load, kubeconfig)
     async with client.session(connection) as session:
         yield api.Client(connection=connection, session=session)
 

@@ -85,9 +85,9 @@ def _find_entry(content: Mapping[str, Any], what: str, name: str) -> Mapping[str
 
 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if authority := _pem(cluster, "certificate-authority", folder):
-        context = ssl.create_default_context(cadata=authority.decode())
+    authority = _pem(cluster, "certificate-authority", folder).decode()
+    # Without one, all authorities of the machine are read.
+    context = ssl.create_default_context(cadata=authority or None)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     certificate, key = _pem(user, "client-certificate", folder), _pem(user, "client-key", folder)
