@@ -114,6 +114,12 @@ def test_a_card_that_lives_here_is_offered():
             id="attached-by-an-identifier-derived-from-another",
         ),
         pytest.param(
+            card(identifiers=cards.identifiers(Kind.VPD_SERIAL, "MT2304XZ04QF")),
+            {"attached": (attachment("mt2304xz04qf"),)},
+            "belongs to fabric",
+            id="attached-by-a-serial-in-vital-product-data",
+        ),
+        pytest.param(
             card(),
             {"attached": (attachment("1654422009913", pci_id="10de:2330", sole_arrival=True),)},
             "may be the device of attachment fab.x",

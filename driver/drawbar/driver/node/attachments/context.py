@@ -10,10 +10,10 @@ import msgspec
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes, kernel, treatment
-from drawbar.driver.node.attachments import actions, matching, reporting, sole_arrival, witnesses
+from drawbar.driver.node.attachments import actions, matching, reporting, sole_arrival
 from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import index, model, netdevs
+from drawbar.driver.node.inventory import evidence, index, model, netdevs
 from drawbar.driver.node.treatment import erasing, hooks
 
 DELETION = "deletion"
@@ -250,7 +250,8 @@ class Context:
         if memory.uid != attachment.metadata.uid or inventory.card_of(match.card.address) != match.card:
             return True
         changed = (inventory.card_of(address) for address in changes.functions)
-        return any(witnesses.is_shown(attachment.identity, card) for card in changed if card is not None)
+        keys = evidence.list_keys(attachment.identity)
+        return any(evidence.is_shown(keys, card) for card in changed if card is not None)
 
     def _list_arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
         memory = self.memories.get(attachment.metadata.name)

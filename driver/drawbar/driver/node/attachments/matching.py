@@ -32,7 +32,7 @@ import msgspec
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import witnesses
 from drawbar.driver.node.attachments.witnesses import Verdict, Witness
-from drawbar.driver.node.inventory import index, model, silences
+from drawbar.driver.node.inventory import evidence, index, model, silences
 from drawbar.fabric import recognition
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Kind
@@ -270,7 +270,7 @@ def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
 
 def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
     """Return whether the card may still show an identifier that can be compared with the fabric's."""
-    wanted = {each.kind for each in witnesses.evidence(identity)}.intersection(recognition.STRENGTH)
+    wanted = {each.kind for each in evidence.list_identifiers(identity)}.intersection(recognition.STRENGTH)
     return any(not wanted.isdisjoint(silences.find_pending(function)) for function in card.functions)
 
 
@@ -289,7 +289,9 @@ def find_held_card(
 
 def list_compared_kinds(identity: attachments.Identity) -> str:
     """Return the kinds of the device's identifiers, for messages."""
-    kinds = {each.kind for each in witnesses.evidence(identity) if not isinstance(each, recognition.Derived)}
+    kinds = {
+        each.kind for each in evidence.list_identifiers(identity) if not isinstance(each, recognition.Derived)
+    }
     names = ["serial number" if kind == "serial" else kind.value for kind in kinds]
     return ", ".join(sorted(names)) or "none"
 
@@ -311,7 +313,7 @@ class _Showing(msgspec.Struct, frozen=True, kw_only=True):
 def _find_showing(inventory: index.Inventory, identity: attachments.Identity) -> tuple[_Showing, ...]:
     keys: dict[str, set[tuple[str, str]]] = {}
     cards: dict[str, model.Card] = {}
-    for listed in witnesses.evidence(identity):
+    for listed in evidence.list_identifiers(identity):
         if listed.kind not in recognition.STRENGTH:
             continue
         for card in inventory.cards_with(listed.kind, listed.value):
@@ -330,9 +332,9 @@ def _proves(
 ) -> bool:
     """Return whether the card shows an identifier of no other card and no other device."""
     elsewhere = frozenset(key for other in showing if other is not each for key in other.keys)
-    unique = each.keys - elsewhere - witnesses.find_shared(identity)
+    unique = (each.keys & evidence.find_own_keys(identity)) - elsewhere
     return bool(unique) and not all(
-        any(key in witnesses.keys(other) for other in neighbours.identities) for key in unique
+        any(key in evidence.list_keys(other) for other in neighbours.identities) for key in unique
     )
 
 

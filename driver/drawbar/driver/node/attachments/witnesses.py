@@ -9,15 +9,14 @@ The ids of an FPGA are those of its image, and never contradict.
 """
 
 import enum
-import functools
 import re
 from collections.abc import Iterable
 
 import msgspec
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node.inventory import model, silences
-from drawbar.fabric import recognition, witnesses
+from drawbar.driver.node.inventory import evidence, model, silences
+from drawbar.fabric import recognition
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Identifier, Kind
 
@@ -96,44 +95,19 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
                 return f"{self.kind} ({self.reason})"
 
 
-@functools.lru_cache(4096)
-def evidence(identity: attachments.Identity) -> tuple[Identifier, ...]:
-    """Return the device's identifiers, including derived ones."""
-    return recognition.expand(_parse(identity, identity.identifiers))
-
-
-@functools.lru_cache(4096)
-def keys(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
-    """Return kind and value of the device's identifiers, including derived ones."""
-    return frozenset((each.kind, each.value) for each in evidence(identity))
-
-
-@functools.lru_cache(4096)
-def find_shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
-    """Return kind and value of the identifiers shared with other devices of the fabric, including derived ones."""
-    own = _parse(identity, [each for each in identity.identifiers if not each.shared])
-    unique = {(each.kind, each.value) for each in recognition.expand(own)}
-    return keys(identity) - unique
-
-
-def is_shown(identity: attachments.Identity, card: model.Card) -> bool:
-    """Return whether the card shows one of the device's identifiers, including derived ones."""
-    return not keys(identity).isdisjoint((each.kind, each.value) for each in _expand(card.identifiers))
-
-
 def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
     """Return a witness for each kind of the fabric's numbers, the strongest first, and then the witnesses of the model."""
-    described, shown = evidence(identity), _expand(card.identifiers)
+    described, shown = evidence.list_identifiers(identity), evidence.expand_shown(card.identifiers)
     kinds = {each.kind for each in described}
     numbers = tuple(
         _compare_kind(kind, described, shown, card) for kind in recognition.STRENGTH if kind in kinds
     )
     # A number that several devices share, such as a baseboard's, excuses nothing: the card may be its neighbour.
-    shared = find_shared(identity)
+    own = evidence.find_own_keys(identity)
     agreeing = {
         witness.kind
         for witness in numbers
-        if witness.verdict is Verdict.AGREES and (witness.kind, witness.fabric) not in shared
+        if witness.verdict is Verdict.AGREES and (witness.kind, witness.fabric) in own
     }
     return (
         *(_excuse(witness, agreeing) for witness in numbers),
@@ -187,25 +161,6 @@ def likeness(card: model.Card | str) -> str:
     """Return the part of a fingerprint that does not depend on the card's place."""
     text = card if isinstance(card, str) else fingerprint(card)
     return text.partition(" ")[2]
-
-
-def _parse(
-    identity: attachments.Identity, listed: Iterable[attachments.DeviceIdentifier]
-) -> tuple[Identifier, ...]:
-    kinds = set(Kind)
-    made = [
-        witnesses.identifier(Kind(each.kind), each.value, each.source)
-        for each in listed
-        if each.kind in kinds
-    ]
-    made.append(witnesses.identifier(Kind.SERIAL, identity.serial, "serial number"))
-    return tuple(each for each in made if each is not None)
-
-
-@functools.lru_cache(4096)
-def _expand(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
-    """Return the identifiers of a card, including derived ones. Cached, because each round compares all cards."""
-    return recognition.expand(identifiers)
 
 
 def _compare_kind(
@@ -297,7 +252,7 @@ def _compare_pci_id(identity: attachments.Identity, card: model.Card) -> Witness
 def _compare_parts(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
     """Return a witness for each part number in NVIDIA's format, which begins with the device id."""
     made = []
-    for listed in evidence(identity):
+    for listed in evidence.list_identifiers(identity):
         match = _NVIDIA_PART.fullmatch(listed.value) if listed.kind is Kind.PART_NUMBER else None
         if match is None or not _is_nvidias(identity, card):
             continue

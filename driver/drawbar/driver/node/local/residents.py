@@ -22,7 +22,6 @@ Source: `resource.k8s.io/v1` Device.name (a DNS label), ResourcePool.name (DNS s
 import collections
 import enum
 import fnmatch
-import functools
 import hashlib
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ import msgspec
 
 from drawbar.driver import expressions
 from drawbar.driver.api import attachments, deviceplugins, dnsnames
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import evidence, model
 from drawbar.fabric import recognition, witnesses
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 from drawbar.fabric.witnesses import Kind
@@ -445,8 +444,10 @@ def virtual_functions(
 
 
 def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str) -> bool:
-    serial, node = attachment.identity.serial, attachment.status.node
-    if (serial and _has_serial(card, serial)) or _has_identifier(card, attachment.identity):
+    identity, node = attachment.identity, attachment.status.node
+    if identity.serial and _has_serial(card, identity.serial):
+        return True
+    if evidence.is_shown(evidence.find_own_keys(identity), card):
         return True
     seen_at = node.pci_address if node is not None and node.boot_id == boot_id else ""
     if seen_at and any(function.address == seen_at for function in card.functions):
@@ -492,24 +493,6 @@ def _has_serial(card: model.Card, text: str) -> bool:
         if function.dsn and numbers & model.serial_numbers(function.dsn):
             return True
     return any(memdev.serial in numbers for memdev in card.memdevs if memdev.serial is not None)
-
-
-def _has_identifier(card: model.Card, identity: attachments.Identity) -> bool:
-    """Return whether the card shows an identifier of the device, as itself or as derived from another one."""
-    own = _list_keys(identity)
-    return bool(own) and any(
-        (each.kind, each.value) in own for each in recognition.expand(card.bare.identifiers)
-    )
-
-
-@functools.lru_cache(1024)
-def _list_keys(identity: attachments.Identity) -> frozenset[tuple[str, str]]:
-    """Return kind and value of the device's own identifiers, including derived ones."""
-    named = ((each.kind, each.value) for each in identity.identifiers if not each.shared)
-    made = (witnesses.identifier(Kind(kind), value) for kind, value in named if kind in recognition.STRENGTH)
-    return frozenset(
-        (each.kind, each.value) for each in recognition.expand(each for each in made if each is not None)
-    )
 
 
 def _foreign_slot(card: model.Card, selection: Selection) -> str | None:
