@@ -9,6 +9,7 @@ from tests.scenes import claims as scenes
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import claims, core, fabrics, meta
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.configuration import loader
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import hosts, labels, names, outcomes, settings
 from drawbar.driver.controller.attachments import calls
@@ -264,7 +265,7 @@ def test_unchanged_conditions_keep_their_time():
 
 def test_all_problems_of_the_settings_are_reported_at_once():
     with pytest.raises(driver_errors.UsageError) as raised:
-        settings.validate(settings.Settings(driver="", binding_timeout_seconds=0))
+        loader.refuse(settings.problems(settings.Settings(driver="", binding_timeout_seconds=0)))
     assert "--driver-name" in str(raised.value)
     assert "--binding-timeout" in str(raised.value)
 

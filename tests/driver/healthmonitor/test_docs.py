@@ -10,6 +10,7 @@ import yaml
 
 from drawbar.driver import errors, main
 from drawbar.driver.api import healthpolicies
+from drawbar.driver.configuration import loader
 from drawbar.driver.healthmonitor import metrics, settings, signals
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +70,7 @@ def test_the_verb_shows_its_settings_and_reports_user_errors(capsys):
     )
     assert json.loads(capsys.readouterr().out)["dryRun"] == {"value": True, "source": "--dry-run"}
     with pytest.raises(errors.UsageError, match="--token-file"):
-        settings.validate(settings.Settings())
+        loader.refuse(settings.problems(settings.Settings()))
     wrong = settings.Settings(
         listen=settings.Listen(address="here", port=-1),
         command=settings.Command(path=Path("x"), interval_seconds=float("nan")),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import errors, main
-from drawbar.driver.configuration import schema
+from drawbar.driver.configuration import loader, schema
 from drawbar.driver.node import settings
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "node.md"
@@ -57,7 +57,7 @@ def test_a_wrong_value_of_a_topic_stops_the_start(topic):
     default = getattr(settings.Settings(), topic)
     wrong = settings.Settings(node_name="n", **{topic: dataclasses.replace(default, **{name: value})})
     with pytest.raises(errors.UsageError):
-        settings.validate(wrong)
+        loader.refuse(settings.problems(wrong))
 
 
 def test_the_example_of_the_document_is_right(tmp_path, capsys):

@@ -305,12 +305,12 @@ async def test_a_probe_imports_next_to_nothing(endpoint):
 def test_addresses_are_understood(text, expected):
     endpoint = node_address.parse_endpoint(text, Path("/k"), "uid")
     assert (str(endpoint) if endpoint else None) == expected
-    assert node_address.http_problems(node_address.Http(address=text)) == []
+    assert address.find_problems(text, auto="/k/http-uid.sock") == []
 
 
 @given(st.text())
 def test_no_address_reaches_beyond_this_host(text):
-    if node_address.http_problems(node_address.Http(address=text)):
+    if address.find_problems(text, auto="/k/http-uid.sock"):
         return
     endpoint = node_address.parse_endpoint(text, Path("/k"), "uid")
     assert endpoint is None or endpoint.family is address.Family.UNIX or endpoint.host in address.LOOPBACK
@@ -320,7 +320,7 @@ def test_no_address_reaches_beyond_this_host(text):
     "text", ["", "0.0.0.0:80", ":80", "127.0.0.1", "127.0.0.1:0", "unix:x", "unix:/" + "x" * 200]
 )
 def test_an_address_for_others_is_refused(text):
-    assert "--http-address" in node_address.http_problems(node_address.Http(address=text))[0]
+    assert "--http-address" in address.find_problems(text, auto="/k/http-uid.sock")[0]
 
 
 @given(st.text("ab0-", max_size=60), st.integers(0, 60))

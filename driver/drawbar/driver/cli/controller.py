@@ -2,13 +2,14 @@
 
 from drawbar.driver.cli import daemon
 from drawbar.driver.controller import settings
+from drawbar.driver.operation import address
 
 _DAEMON = daemon.Daemon(
     settings=settings.Settings,
     problems=settings.problems,
     module="drawbar.driver.controller.daemon",
     probes=daemon.Probes(
-        problems=settings.http_problems, endpoint=settings.endpoint, located_by="--http-address"
+        endpoint=lambda options: address.parse(options.http.address), located_by="--http-address"
     ),
 )
 

@@ -34,12 +34,10 @@ class Probes(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The target of the request of `--check`.
 
     Attributes:
-        problems: lists the mistakes in the address of probes and metrics.
-        endpoint: returns that address if it has no problems; None if none is served.
+        endpoint: returns the address of probes and metrics, or None if none is served; raises `errors.UsageError`.
         located_by: the flags that determine the address.
     """
 
-    problems: Callable[[T], list[str]]
     endpoint: Callable[[T], address.Endpoint | None]
     located_by: str
 
@@ -107,7 +105,6 @@ def _execute(daemon: Daemon[T], args: argparse.Namespace) -> int:
 
 def _check(probes: Probes[T], options: T, what: str) -> int:
     # Only the address matters here; the daemon reports other mistakes.
-    loader.refuse(probes.problems(options))
     endpoint = probes.endpoint(options)
     if endpoint is None:
         raise errors.UsageError(

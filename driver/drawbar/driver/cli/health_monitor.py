@@ -2,6 +2,7 @@
 
 from drawbar.driver.cli import daemon
 from drawbar.driver.healthmonitor import settings
+from drawbar.driver.operation import address
 
 COMMAND = daemon.verb(
     daemon.Daemon(
@@ -9,7 +10,7 @@ COMMAND = daemon.verb(
         problems=settings.problems,
         module="drawbar.driver.healthmonitor.daemon",
         probes=daemon.Probes(
-            problems=settings.http_problems, endpoint=settings.endpoint, located_by="--http-address"
+            endpoint=lambda options: address.parse(options.http.address), located_by="--http-address"
         ),
     ),
     "health-monitor",

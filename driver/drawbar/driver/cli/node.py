@@ -8,7 +8,6 @@ _DAEMON = daemon.Daemon(
     problems=settings.problems,
     module="drawbar.driver.node.daemon",
     probes=daemon.Probes(
-        problems=lambda options: settings.http_problems(options.http),
         endpoint=lambda options: settings.parse_endpoint(
             options.http.address, options.data_dir, options.instance
         ),

@@ -15,6 +15,7 @@ import msgspec
 
 from drawbar.driver import clocks, containment, evaluation, watching
 from drawbar.driver.api import drivers
+from drawbar.driver.configuration import loader
 from drawbar.driver.controller import (
     absences,
     allocators,
@@ -73,7 +74,7 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     Raises:
         errors.DrawbarError: the configuration is wrong, or the API server is not reached.
     """
-    settings.validate(options)
+    loader.refuse(settings.problems(options))
     connection = config.load(options.kubeconfig)
     writes = pacing.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
     measured = instrumentation.Instrumentation(options)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from drawbar.driver import logs
 from drawbar.driver.api import dnsnames, drivers
-from drawbar.driver.configuration import loader, schema
+from drawbar.driver.configuration import schema
 from drawbar.driver.operation import address
 from drawbar.fabric import contract
 
@@ -108,15 +108,6 @@ class Settings:
         return self.identity or own_identity()
 
 
-def endpoint(settings: Settings) -> address.Endpoint | None:
-    """Return the endpoint of probes and metrics, or None if they are not served.
-
-    Raises:
-        ValueError: the address is invalid.
-    """
-    return address.parse(settings.http.address)
-
-
 def problems(settings: Settings) -> list[str]:
     """Return one sentence for each wrong value."""
     sentences = drivers.problems(settings.driver)
@@ -144,22 +135,4 @@ def problems(settings: Settings) -> list[str]:
             sentences.append(
                 f"--fabric-networks {text!r} is not a network; write it as 10.1.0.0/16 or fd00::/8"
             )
-    return sentences + http_problems(settings)
-
-
-def http_problems(settings: Settings) -> list[str]:
-    """Return the problems with the address of probes and metrics."""
-    try:
-        endpoint(settings)
-    except ValueError as error:
-        return [f"http: {error}"]
-    return []
-
-
-def validate(settings: Settings) -> None:
-    """Raise one error that lists all problems, if there are any.
-
-    Raises:
-        errors.UsageError: a value is wrong.
-    """
-    loader.refuse(problems(settings))
+    return sentences + address.find_problems(settings.http.address)

@@ -7,11 +7,11 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from drawbar.driver import clocks, errors, programs
 from drawbar.driver.api import drivers, healthpolicies, slices, taintrules
+from drawbar.driver.configuration import loader
 from drawbar.driver.healthmonitor import metrics, monitor, receiver, settings, signals
 from drawbar.driver.kube import client, config, discovery, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -31,7 +31,7 @@ async def run(options: settings.Settings) -> None:
     Raises:
         errors.DrawbarError: the configuration is wrong.
     """
-    settings.validate(options)
+    loader.refuse(settings.problems(options))
     tls = options.tls
     held = certificates.Certificates(tls.certificate, tls.key, client_authority=tls.client_authority)
     context = await held.load()
@@ -53,8 +53,9 @@ async def run(options: settings.Settings) -> None:
                 dropped_events=lambda: {"": watcher.recorder.dropped},
                 unreadable=lambda: mirror.count_unreadable(watcher.mirrors),
             )
+            pages = server.pages(readiness.Watchdog(), ready, counts.render, contained=contained)
             async with (
-                _probes(options, ready, counts),
+                server.serving(address.parse(options.http.address), pages, contained=contained),
                 receiver.serving(
                     options.listen,
                     context,
@@ -106,22 +107,6 @@ def _monitor(
         time_of_day=clocks.time_of_day,
         dry_run=options.dry_run,
     )
-
-
-@contextlib.asynccontextmanager
-async def _probes(
-    options: settings.Settings, ready: readiness.Readiness, counts: metrics.Metrics
-) -> AsyncIterator[None]:
-    try:
-        endpoint = settings.endpoint(options)
-    except ValueError as error:
-        raise address.AddressError(str(error)) from error
-    if endpoint is None:
-        yield
-        return
-    pages = server.pages(readiness.Watchdog(), ready, counts.render, contained=counts.contained)
-    async with server.serving(endpoint, pages, contained=counts.contained):
-        yield
 
 
 async def _rule_kind(api: client.Client) -> kinds.Kind:

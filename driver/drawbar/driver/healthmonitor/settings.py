@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
-from drawbar.driver.configuration import loader, schema
+from drawbar.driver.configuration import schema
 from drawbar.driver.operation import address
 
 PORT = 9444
@@ -112,15 +112,6 @@ class Settings:
         return self.identity or socket.gethostname()
 
 
-def endpoint(settings: Settings) -> address.Endpoint | None:
-    """Return where probes and metrics are served; None where they are not.
-
-    Raises:
-        ValueError: the address is none.
-    """
-    return address.parse(settings.http.address)
-
-
 def problems(settings: Settings) -> list[str]:
     """Return one sentence per wrong value."""
     sentences = drivers.problems(settings.driver)
@@ -139,22 +130,4 @@ def problems(settings: Settings) -> list[str]:
         # Written so that it holds for no NaN.
         if not 1 <= seconds <= INTERVAL_MAX_SECONDS:
             sentences.append(f"{flag} {seconds} is not a number of seconds from 1 to {INTERVAL_MAX_SECONDS}")
-    return sentences + http_problems(settings)
-
-
-def http_problems(settings: Settings) -> list[str]:
-    """Return what is wrong with the address of probes and metrics."""
-    try:
-        endpoint(settings)
-    except ValueError as error:
-        return [f"http: {error}"]
-    return []
-
-
-def validate(settings: Settings) -> None:
-    """Refuse settings with problems, and list all of them.
-
-    Raises:
-        errors.UsageError: a setting is wrong.
-    """
-    loader.refuse(problems(settings))
+    return sentences + address.find_problems(settings.http.address)

@@ -18,6 +18,7 @@ import logging
 from drawbar.driver import clocks, evaluation, watching
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.configuration import loader
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, kernel, parts, settings, treatment, uevents, watches
 from drawbar.driver.node.attachments import context, exclusiveness, executor, probation
@@ -49,7 +50,7 @@ async def run(options: settings.Settings) -> None:
     Raises:
         errors.DrawbarError: this host or the configuration has a fault.
     """
-    settings.validate(options)
+    loader.refuse(settings.problems(options))
     where = sockets.paths(options.kubelet_dir, options.driver, options.instance)
     await host.check(options)
     connection = config.load(options.kubeconfig)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from drawbar.driver import logs
 from drawbar.driver.api import dnsnames, drivers
-from drawbar.driver.configuration import loader, schema
+from drawbar.driver.configuration import schema
 from drawbar.driver.node import treatment
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
@@ -37,15 +37,6 @@ class Http:
     address: str = AUTO
 
 
-def http_problems(settings: Http) -> list[str]:
-    """Return one sentence for each wrong value."""
-    try:
-        parse_endpoint(settings.address, Path("/"), "")
-    except ValueError as error:
-        return [str(error)]
-    return []
-
-
 def parse_endpoint(text: str, data_dir: Path, instance: str) -> address.Endpoint | None:
     """Return the endpoint of an address; None for `off`.
 
@@ -55,7 +46,7 @@ def parse_endpoint(text: str, data_dir: Path, instance: str) -> address.Endpoint
         instance: the pod's UID, for `auto`.
 
     Raises:
-        ValueError: the text is no address; the message has the remedy.
+        errors.UsageError: the text is no address; the message has the remedy.
     """
     return address.parse(text, auto=str(_socket_path(data_dir, instance)))
 
@@ -138,7 +129,7 @@ class Settings:
 def problems(settings: Settings) -> list[str]:
     """Return one sentence for each wrong value of all topics."""
     topics = {
-        "http": http_problems(settings.http),
+        "http": address.find_problems(settings.http.address, auto="/http.sock"),
         "discovery": devices.problems(settings.discovery),
         "prepare": limits.problems(settings.prepare),
         "release": treatment.problems(settings.release),
@@ -149,15 +140,6 @@ def problems(settings: Settings) -> list[str]:
     }
     wrong = _problems(settings)
     return wrong + [f"{topic}: {sentence}" for topic, sentences in topics.items() for sentence in sentences]
-
-
-def validate(settings: Settings) -> None:
-    """Check all settings.
-
-    Raises:
-        errors.UsageError: some values are wrong; the message lists all of them.
-    """
-    loader.refuse(problems(settings))
 
 
 def _problems(settings: Settings) -> list[str]:

@@ -71,7 +71,7 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
         auto: the path of the socket for `auto`; None if `auto` is not allowed.
 
     Raises:
-        ValueError: the text is no address; the message has the remedy.
+        errors.UsageError: the text is no address; the message has the remedy.
     """
     if address == OFF:
         return None
@@ -80,7 +80,7 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
     if address.startswith(_UNIX):
         path = address.removeprefix(_UNIX)
         if not path.startswith("/") or len(path.encode()) > PATH_LIMIT_BYTES:
-            raise ValueError(
+            raise errors.UsageError(
                 f"--http-address {address!r}: write unix:/path with at most {PATH_LIMIT_BYTES} bytes of path"
             )
         return Endpoint(family=Family.UNIX, host=path)
@@ -90,11 +90,20 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
         forms = (
             "off, unix:/path or 127.0.0.1:PORT" if auto is None else "auto, off, unix:/path or 127.0.0.1:PORT"
         )
-        raise ValueError(
+        raise errors.UsageError(
             f"--http-address {address!r} is not {forms}; "
             f"only this host can be served, since nothing here asks who calls"
         )
     return Endpoint(family=Family.TCP, host=host, port=int(port))
+
+
+def find_problems(address: str, *, auto: str | None = None) -> list[str]:
+    """Return one sentence if the text is no address; arguments as for `parse`."""
+    try:
+        parse(address, auto=auto)
+    except errors.UsageError as error:
+        return [str(error)]
+    return []
 
 
 CHECK_TIMEOUT_SECONDS = 3.0

@@ -90,7 +90,7 @@ def _verdict(name: str, why_not: dict[str, object], details: Mapping[str, object
 
 @contextlib.asynccontextmanager
 async def serving(
-    endpoint: address.Endpoint,
+    endpoint: address.Endpoint | None,
     by_path: Pages,
     *,
     pause_seconds: float = TAKEN_PAUSE_SECONDS,
@@ -99,7 +99,7 @@ async def serving(
     """Serve pages by path while the context lasts, from its entry on unless another process holds the address.
 
     Args:
-        endpoint: where.
+        endpoint: where; None serves nothing.
         by_path: what makes the response.
         pause_seconds: how long until an address that another process holds is tried again.
         contained: keeps a page that fails from the others; without it, aiohttp logs each failure.
@@ -107,6 +107,9 @@ async def serving(
     Raises:
         errors.AddressError: the address cannot be listened on, however long one waits.
     """
+    if endpoint is None:
+        yield
+        return
     contained = contained or containment.Uncontained()
     handlers = make_handlers(_handler(by_path, contained))
     async with contextlib.AsyncExitStack() as stack:

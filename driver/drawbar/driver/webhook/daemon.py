@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from drawbar.driver import containment
+from drawbar.driver.configuration import loader
 from drawbar.driver.operation import address, certificates, gate
 from drawbar.driver.webhook import review, settings
 
@@ -151,7 +152,7 @@ async def run(options: settings.Settings) -> None:
     Raises:
         errors.DrawbarError: the configuration is wrong.
     """
-    settings.validate(options)
+    loader.refuse(settings.problems(options))
     held = certificates.Certificates(options.tls.certificate, options.tls.key)
     context = await held.load()
     contained = containment.Containment()

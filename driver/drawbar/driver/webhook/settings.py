@@ -8,7 +8,7 @@ from pathlib import Path
 
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
-from drawbar.driver.configuration import loader, schema
+from drawbar.driver.configuration import schema
 from drawbar.driver.operation import address
 
 PORT = 9443
@@ -70,12 +70,3 @@ def problems(settings: Settings) -> list[str]:
         *drivers.problems(settings.driver),
         *address.find_listen_problems(settings.listen.address, settings.listen.port),
     ]
-
-
-def validate(settings: Settings) -> None:
-    """Refuse settings with problems, and list all of them.
-
-    Raises:
-        errors.UsageError: a setting is wrong.
-    """
-    loader.refuse(problems(settings))

@@ -181,7 +181,7 @@ async def _serve_until(
                 fabric,
                 args.listen,
                 name=PLUGIN_NAME,
-                version="1",
+                version="1",  # the simulation has no versions of its own
                 configure=fabric.configure,
                 files=files,
             )

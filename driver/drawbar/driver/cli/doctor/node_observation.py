@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from drawbar.driver import errors
 from drawbar.driver.api import core, leftout, slices
 from drawbar.driver.cli.doctor import machine_observation, observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
@@ -143,7 +144,7 @@ def _knock(path: Path) -> host_plan.Knock:
 def _page(options: settings.Settings, path: str) -> host_plan.Page | None:
     try:
         endpoint = settings.parse_endpoint(options.http.address, options.data_dir, options.instance)
-    except ValueError:
+    except errors.UsageError:
         return None
     if endpoint is None:
         return None

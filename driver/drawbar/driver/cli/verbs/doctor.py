@@ -7,6 +7,7 @@ from drawbar.driver import errors
 from drawbar.driver.api import drivers
 from drawbar.driver.cli import command, flags, shell
 from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.configuration import loader
 from drawbar.driver.controller import settings
 
 TIMEOUT_SECONDS = 300.0
@@ -87,7 +88,6 @@ async def _node(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...],
     """
     from drawbar.driver.cli.doctor import node_observation
     from drawbar.driver.cli.doctor.plans import host
-    from drawbar.driver.configuration import loader
     from drawbar.driver.node import settings as node_settings
 
     for option, value in (
@@ -116,7 +116,7 @@ def find_installation(args: argparse.Namespace) -> observed.Where:
     options = settings.Settings(
         driver=args.driver_name or settings.DRIVER, lease_namespace=args.daemons or settings.NAMESPACE
     )
-    settings.validate(options)
+    loader.refuse(settings.problems(options))
     return observed.Where(
         driver=options.driver,
         namespace=options.lease_namespace,

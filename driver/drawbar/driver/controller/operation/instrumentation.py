@@ -184,19 +184,10 @@ class Instrumentation:
             errors.AddressError: the address cannot be listened on.
             errors.UsageError: traces are on, and their packages are not installed.
         """
-        try:
-            endpoint = settings.endpoint(self._options)
-        except ValueError as error:
-            raise address.AddressError(str(error)) from error
-        async with self._tracing.exporting():
-            if endpoint is None:
-                yield
-                return
-            answers = server.pages(
-                self.watchdog, self.readiness, self.metrics.render, self._role, self.contained
-            )
-            async with server.serving(endpoint, answers, contained=self.contained):
-                yield
+        endpoint = address.parse(self._options.http.address)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, self._role, self.contained)
+        async with self._tracing.exporting(), server.serving(endpoint, answers, contained=self.contained):
+            yield
 
     def _role(self) -> dict[str, object]:
         """Return the role for the probes; a follower is as ready as it can be."""

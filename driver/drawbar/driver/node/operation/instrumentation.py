@@ -21,7 +21,6 @@ from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import pci
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.operation import address as http_address
 from drawbar.driver.operation import exposition, readiness, server
 from drawbar.driver.tracing import activation, spans
 
@@ -461,20 +460,11 @@ class Instrumentation:
             errors.UsageError: traces are on, and their packages are not installed.
         """
         options = self._options
-        try:
-            endpoint = settings.parse_endpoint(options.http.address, options.data_dir, options.instance)
-        except ValueError as error:
-            raise http_address.AddressError(str(error)) from error
-        async with self._tracing.exporting():
-            if endpoint is None:
-                yield
-                return
-            answers = server.pages(
-                self.watchdog, self.readiness, self.metrics.render, contained=self.contained
-            )
-            server.sweep(options.data_dir)
-            async with server.serving(endpoint, answers, contained=self.contained):
-                yield
+        endpoint = settings.parse_endpoint(options.http.address, options.data_dir, options.instance)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.render, contained=self.contained)
+        server.sweep(options.data_dir)
+        async with self._tracing.exporting(), server.serving(endpoint, answers, contained=self.contained):
+            yield
 
     def _measure_event_age(self, address: str) -> float | None:
         return self._uevents.since(address) if self._uevents is not None else None
