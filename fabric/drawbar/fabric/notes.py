@@ -12,12 +12,7 @@ PREFIX = "drawbar:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """The request of a connection or slice.
-
-    Attributes:
-        request_id: of the request.
-        mark: of the request.
-    """
+    """The request of a connection or slice."""
 
     request_id: str | None = None
     mark: str | None = None

@@ -100,7 +100,6 @@ class Identifier:
     """One identifier of a device, in the normal form of its kind.
 
     Attributes:
-        kind: see `Kind`.
         value: as `identifier` makes it.
         source: where it was read, such as `Processor.UUID` or `nvme0/serial`; for people.
     """

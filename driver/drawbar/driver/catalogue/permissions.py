@@ -43,7 +43,6 @@ class Role(msgspec.Struct, frozen=True):
 
     Attributes:
         title: of its section in docs/reference/permissions.md.
-        name: of the role.
         manifest: the file of deploy/manifests with its rules; empty if only a value of the chart makes it.
         template: the chart's template with its ClusterRole.
         permissions: its rules.

@@ -26,7 +26,6 @@ class Row(msgspec.Struct, frozen=True):
         cause: one sentence about the event.
         remedy: the next step; empty if there is none.
         page: a page of docs/ with the details, as `fabrics.md#credentials`.
-        severity: see `Severity`.
         status: the condition's, if it differs from the table's.
         blames_device: whether the device is tainted for it, since other claims would fail as well.
     """

@@ -60,7 +60,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A connection to the cluster.
 
     Attributes:
-        api: the client.
         namespace: the namespace of claims and pods, from the command line, else the context, else `default`.
     """
 

@@ -50,7 +50,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         absences: the nodes that count as gone, and from when on.
         refusals: the writes that the API server refuses now.
         retries: the waits of failed claims before their next attach.
-        recorder: the recorder of Events.
         contained: the unexpected errors of this controller.
         arranged: for each fabric with composites, the last arrangement and the stock behind it.
     """

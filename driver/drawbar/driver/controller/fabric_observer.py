@@ -21,7 +21,6 @@ class FabricObserver(msgspec.Struct, frozen=True, kw_only=True):
     """The listener of the sessions.
 
     Attributes:
-        jobs: the reconciler of fabrics.
         changes: receives each change.
     """
 

@@ -98,7 +98,6 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         what: the request in words; equal words for a target mean an equal request.
         since: the time of its start, on the monotonic clock.
-        done: the future of its outcome.
     """
 
     what: str

@@ -25,8 +25,6 @@ class Fleet:
     Attributes:
         models: the pool, by device id.
         machines: the virtual machines, by host id.
-        history: see `works.Backend`.
-        pending: see `works.Backend`.
     """
 
     def __init__(

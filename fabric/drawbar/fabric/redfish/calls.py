@@ -12,7 +12,6 @@ class Action:
     """An action of a resource; it carries the ETag in its body.
 
     Attributes:
-        resource_uri: of the resource.
         etag_parameter: the name of the parameter.
     """
 

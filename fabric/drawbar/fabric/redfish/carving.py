@@ -20,7 +20,6 @@ class Domain:
     """A memory domain that allows chunks.
 
     Attributes:
-        document: of the domain.
         chunks_uri: of the collection of its chunks.
         chunks: by device id.
         parts: its memory and CXL logical devices.

@@ -37,7 +37,6 @@ class Client:
     """One connection to one Redfish service; made by `connect`, ended by `close`.
 
     Attributes:
-        root: the service root.
         patience: with the resources of the service.
     """
 

@@ -14,7 +14,6 @@ class Fabric:
     """One fabric of the service.
 
     Attributes:
-        id: of the fabric.
         zones_uris: possible URIs of its collection of zones or connections: the link, then the schema's place.
         endpoints: of the fabric, by URI.
         spelled: the URIs of its endpoints by key; see `documents.index_spellings`.
@@ -56,7 +55,6 @@ class Membership:
     """The zone of a connected target.
 
     Attributes:
-        zone: of the target.
         initiator: the URI of the host's endpoint in it.
     """
 

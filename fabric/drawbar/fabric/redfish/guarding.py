@@ -16,7 +16,6 @@ class Watched:
     """A host whose other devices a change has to leave in place.
 
     Attributes:
-        host_id: of the host.
         kept: the ids of these devices.
     """
 

@@ -27,8 +27,6 @@ class Service:
     """The fabric behind the adapter; `works.Backend`.
 
     Attributes:
-        history: see `works.Backend`.
-        pending: see `works.Backend`.
         oddities: see `views.View`.
         unread: see `views.View`.
         excess: a sentence if the service lists more than it may; then the known devices and hosts stay as they were.

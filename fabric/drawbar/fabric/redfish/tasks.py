@@ -25,7 +25,6 @@ class Change:
     """A request that the service is performing.
 
     Attributes:
-        task_uri: of the task.
         uris: the request's target, and all resources that it names.
     """
 

@@ -55,7 +55,6 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         format: the only known format.
         complete: whether nothing was omitted.
         parameters: of the Fabric, such as its profile.
-        exchanges: see `Exchange`.
     """
 
     format: Literal["drawbar-redfish-transcript/1"] = "drawbar-redfish-transcript/1"

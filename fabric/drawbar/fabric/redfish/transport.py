@@ -83,7 +83,6 @@ class Answer:
     """An answer of a status below 400; its body is empty if it has none, or redirects.
 
     Attributes:
-        status: of the answer.
         headers: likewise.
         body: likewise.
         path: of the request.

@@ -12,7 +12,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster's state about a Fabric.
 
     Attributes:
-        fabric: the Fabric.
         nodes: all nodes.
         attachments: the fabric's DeviceAttachments.
     """

@@ -43,8 +43,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         on: whether maintenance begins.
         changes: the changes by fabric; empty if there is nothing to change.
-        devices: the devices concerned.
-        driver: the driver of the Fabrics.
         reason: a text for people, if maintenance begins.
     """
 

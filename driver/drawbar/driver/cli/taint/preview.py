@@ -45,7 +45,6 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         after_seconds: the seconds from the taint to the eviction, for `Fate.LATER`.
         claims: the names of its claims with selected devices.
-        devices: its selected devices.
     """
 
     namespace: str

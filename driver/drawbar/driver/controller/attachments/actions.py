@@ -104,7 +104,6 @@ class RecordRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Write to the attachment's status that the fabric refused a call, which is repeated.
 
     Attributes:
-        words: the fabric's words.
         message: the same, and the time of the next call.
     """
 

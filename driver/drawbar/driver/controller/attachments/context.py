@@ -88,7 +88,6 @@ class ObservedPart(msgspec.Struct, frozen=True, kw_only=True):
         session: the session with its fabric manager; None if there is no such Fabric.
         attachment: its DeviceAttachment, if there is one.
         device: the device in the fabric manager's last report; None if it is not listed.
-        realisation: the offer with its parts.
     """
 
     context: Context

@@ -119,7 +119,6 @@ class _Executor:
 
     Attributes:
         fabric: the actions at the fabric manager.
-        reports: the reports.
     """
 
     def __init__(self, part: ObservedPart) -> None:

@@ -22,7 +22,6 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     """A term of leadership, in which sessions run.
 
     Attributes:
-        tasks: the group of the sessions' tasks.
         listener: the receiver of the sessions' reports.
         cluster: the UID of this cluster, for the marks of connections; empty if not known.
     """

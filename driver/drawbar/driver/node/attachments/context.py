@@ -123,7 +123,6 @@ class _Held:
     Attributes:
         attachment: the attachment at that time.
         identity: the identity of its device.
-        inventory: the inventory.
         recorded_card: the card at the recorded address in this inventory; None without one.
         card: the fingerprint of the attachment's card; empty without one.
         waiting: the attachment as one without a recognised card; None with one, or before the attach of such a device.
@@ -145,7 +144,6 @@ class Context:
         reporter: writes the reports.
         arrivals: the node's devices, as the kernel shows them.
         kernel: writes to sysfs.
-        treatment: the executor of treatments.
         boot_id: the ID of the running kernel's boot.
         since: the start of this daemon.
         patience: the time for a device to become ready, without its hook.

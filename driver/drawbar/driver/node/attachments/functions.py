@@ -34,7 +34,6 @@ class SetLinks(msgspec.Struct, frozen=True, kw_only=True):
     """Set up the network interface of a physical function, and through it the links of its virtual functions.
 
     Attributes:
-        interface: the network interface.
         links: the settings by number of the virtual function.
     """
 

@@ -51,11 +51,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of the work on local devices.
 
     Attributes:
-        node_name: the name of this node.
         driver: the name of the DRA driver.
         context: the surroundings of the work on fabric devices.
         marks: the marks of the devices to clean.
-        cleaner: the cleaner of the devices.
         card: returns a device as it is now, by pool and name; None while it is absent.
         published: returns this node's slices.
         changed: called after the state of a device changed.

@@ -144,7 +144,6 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: the name of the DeviceAttachment.
-        identity: the identity of its device.
         slot: the device's expected hot-plug slot; empty if unknown.
     """
 
@@ -300,7 +299,6 @@ class _Showing(msgspec.Struct, frozen=True, kw_only=True):
     """A card with identifiers of the device, and without a contradiction.
 
     Attributes:
-        card: the card.
         compared: all compared facts.
         keys: kind and value of the common identifiers.
     """

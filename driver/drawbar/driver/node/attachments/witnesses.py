@@ -70,7 +70,6 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
         fabric_source: the place of the value at the manager.
         host: the card's value; empty if the card shows none.
         host_source: the place of the value on the node.
-        verdict: see `Verdict`.
         reason: the reason of silence; empty otherwise.
         is_derived: whether the number is derived from other numbers on both sides.
     """

@@ -68,7 +68,6 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A port that belongs to the card itself.
 
     Attributes:
-        number: its number on the card.
         node: its device file.
     """
 

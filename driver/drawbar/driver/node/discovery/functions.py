@@ -126,7 +126,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         slots: names by location.
         managers: directories of FPGA managers by the function's address.
         partitions: the GPUs' partitions.
-        groups: the groups of vfio.
         proc: the host's proc file system.
         slow: the reader of Vital Product Data; None to skip it.
         nodes: a cache of NUMA nodes of physical functions by address, for their virtual functions.

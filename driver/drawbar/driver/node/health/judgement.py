@@ -48,7 +48,6 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         seen: the device was present at some time.
         absent_seconds: the time since the kernel last showed it.
         address: its last address; empty if it was never seen.
-        by_rule: the state of each rule.
     """
 
     seen: bool = False

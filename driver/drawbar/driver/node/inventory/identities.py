@@ -65,7 +65,6 @@ class FunctionDirectory:
 
     Attributes:
         root: the root of the sysfs tree.
-        address: of the function.
         relative: the directory's path below the root.
         descriptor: an open descriptor of the directory.
         names: the names of its entries of interest.

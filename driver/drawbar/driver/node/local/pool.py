@@ -151,7 +151,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         inventory: returns the current inventory.
         attached: returns the DeviceAttachments of this node.
         held: returns pool and name of each device in use by a claim on this node; an unrecorded pool is empty.
-        interfaces: see `Interfaces`.
         unclean: returns the taint of a device that is not clean yet, by name.
         failed: returns the taint of a device that did not become ready for a claim, by name.
         held_back: called for each offered device with binding conditions.

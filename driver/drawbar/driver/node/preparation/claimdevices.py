@@ -60,11 +60,8 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device that is present on this node.
 
     Attributes:
-        record: the record of the device.
         card: the card as the kernel shows it.
         device_class: one of `drawbar.fabric.classes.DeviceClass`.
-        claim_uid: the UID of the claim.
-        host: the host of the device.
         origin: the attributes of the device's place in a fabric, and those of the fabric's adapter.
         occupied: returns the host's uses of network interfaces, for a device of the node's own pool; see `pool.Interfaces`.
         companions: the cards of the other composite members on this node.
@@ -210,12 +207,7 @@ class PresentDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(msgspec.Struct, frozen=True, kw_only=True):
-    """The null device of a request without a device: always present, and without hardware.
-
-    Attributes:
-        record: the record of the null device.
-        claim_uid: the UID of the claim.
-    """
+    """The null device of a request without a device: always present, and without hardware."""
 
     record: records.PreparedDevice
     claim_uid: str

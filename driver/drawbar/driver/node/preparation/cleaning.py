@@ -126,8 +126,6 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of a cleaner.
 
     Attributes:
-        node_name: the name of this node.
-        treatment: the executor of treatments.
         card: returns a device as it is now, by pool and name; None while it is absent.
         reader: reads claims.
         holder: returns the UID of the claim that holds the device or is about to get it, by pool and name.
@@ -150,7 +148,6 @@ class _Work:
 
     Attributes:
         looks: the pauses between two looks at the claim.
-        progress: the progress of the treatment.
         begun: whether the treatment has begun, and the device belongs to no claim.
         blocked: the last obstacle to the treatment, until the device is clean.
     """

@@ -45,7 +45,6 @@ class DescribedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device of a claim, as described to its containers.
 
     Attributes:
-        record: the record of the device.
         values: the device's attributes.
     """
 

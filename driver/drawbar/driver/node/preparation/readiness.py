@@ -21,7 +21,6 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     """A claim's use of a device.
 
     Attributes:
-        claim_uid: the claim's UID.
         allocation_timestamp: the time of the claim's allocation; None if only the attachment knows it.
         admin: whether the claim has admin access to a device that is attached for another claim, or for none.
         prepared: whether the claim was prepared with the device in this boot.

@@ -88,7 +88,6 @@ class Progress:
     """This daemon's memory of one treatment of one device; a new daemon begins again.
 
     Attributes:
-        erasure: the erasing of the device.
         draining: the runs of the drain hook.
         card: the card at the last look, because without its driver the inventory may not recognise it.
         reset: the addresses of the reset functions; empty after any other step.

@@ -90,7 +90,6 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """The hot-plug slot of the card.
 
     Attributes:
-        name: the name of the slot.
         powered: whether the slot has power; None for a slot without a switch.
         present: whether a card is in the slot; None if the slot does not show it.
         taken: whether another card is in the slot now.

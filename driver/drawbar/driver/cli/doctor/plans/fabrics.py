@@ -92,7 +92,6 @@ class _Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The finding on a condition that is bad.
 
     Attributes:
-        check: the check of the finding.
         table: the reasons of the condition.
         message: a format of the condition's reason and message.
         severity: None for that of the reason.
