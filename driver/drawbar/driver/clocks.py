@@ -5,6 +5,7 @@ Dates for people or other programs (conditions, taints, Events) come from the *t
 datetime of the year 1970 or shortly after, so a steady moment that is written by mistake is noticed at once.
 """
 
+import asyncio
 import datetime
 import time
 from collections.abc import Callable
@@ -22,6 +23,11 @@ def steady() -> datetime.datetime:
 def time_of_day() -> datetime.datetime:
     """Return the date and time in UTC, as the system clock gives it."""
     return datetime.datetime.now(datetime.UTC)
+
+
+def loop_seconds() -> float:
+    """Return the seconds on the running event loop's clock."""
+    return asyncio.get_running_loop().time()
 
 
 class Step:

@@ -243,7 +243,7 @@ class ClusterObserver:
         if self._term is None:
             return
         if new is not None:
-            self._cluster.recorder.unreadable(new)
+            self._cluster.recorder.unreadable(old, new)
         elif old is not None:
             self._changes.tell(
                 change_kinds.ReadableChange(

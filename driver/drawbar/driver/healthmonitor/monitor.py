@@ -18,7 +18,7 @@ from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.healthmonitor import causes, inventory, metrics, receiver, signals, tainting
-from drawbar.driver.kube import errors, events, exclusions, kinds, mirror
+from drawbar.driver.kube import errors, events, kinds, mirror
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Monitor:
 
     def __post_init__(self) -> None:
         for followed in self.mirrors:
-            followed.report_unreadable(self._unreadable_changed)
+            followed.report_unreadable(self.recorder.unreadable)
         self.policies.follow(self._note_change)
         self.slices.follow(self._note_change)
 
@@ -83,13 +83,6 @@ class Monitor:
     def mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
         """Return the mirrors of the followed objects of the API server."""
         return (self.policies, self.rules, self.slices)
-
-    def _unreadable_changed(
-        self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
-    ) -> None:
-        """Report an object that cannot be read."""
-        if new is not None:
-            self.recorder.unreadable(new)
 
     def _note_change(self, _old: object, _new: object) -> None:
         """Note that something of the cluster changed."""

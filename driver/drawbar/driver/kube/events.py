@@ -170,8 +170,10 @@ class Recorder:
         """Record what was decided by a HealthPolicy, in the default namespace: it has none."""
         self._put(_reference(kinds.HEALTH_POLICY, name, uid), WARNING if warning else NORMAL, reason, message)
 
-    def unreadable(self, left: exclusions.Unreadable) -> None:
-        """Record that an object is left out, since it cannot be read."""
+    def unreadable(self, _old: object, left: exclusions.Unreadable | None) -> None:
+        """Record that an object is left out, since it cannot be read. See `mirror.Mirror.report_unreadable`."""
+        if left is None:
+            return
         metadata = left.metadata
         regarding = _reference(left.kind, metadata.name, metadata.uid, metadata.namespace)
         message = (

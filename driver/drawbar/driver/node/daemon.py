@@ -19,7 +19,7 @@ from drawbar.driver import clocks, evaluation, watching
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.configuration import loader
-from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
+from drawbar.driver.kube import client, config, events, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, kernel, parts, settings, treatment, uevents, watches
 from drawbar.driver.node.attachments import context, exclusiveness, executor, probation
 from drawbar.driver.node.classes import users
@@ -110,7 +110,7 @@ class _Node:
     def _connect(self) -> None:
         """Follow the sources of changes, and connect the reconcilers that watch them."""
         self._attachments.follow(self._attachment_changed)
-        self._attachments.report_unreadable(self._unreadable_changed)
+        self._attachments.report_unreadable(self._recorder.unreadable)
         self._verdicts.subscribe(self._verdict_changed)
         self._arrivals.subscribe(self._hardware_changed)
         self._changes.connect(
@@ -285,12 +285,6 @@ class _Node:
         if is_own:
             self._measured.meter.note_change(old, new)
             self._watched.note_change(old, new)
-
-    def _unreadable_changed(
-        self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
-    ) -> None:
-        if new is not None:
-            self._recorder.unreadable(new)
 
     def _hardware_changed(self, changes: live.Changes) -> None:
         affected = tuple(each.metadata.name for each in self._own if self._context.is_affected(each, changes))

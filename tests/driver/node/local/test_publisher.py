@@ -108,6 +108,9 @@ class Cluster(clusters.Cluster):
         assert uid
         self.events.append((name, reason, message))
 
+    def unreadable(self, old, left):
+        """Do nothing, as every slice can be read."""
+
     async def more_rounds(self, number):
         """Wait for more than so many further rounds."""
         done = self.surveys

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from drawbar.driver import backoff, containment
+from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, names
@@ -67,11 +67,6 @@ LISTING, WATCH, STREAM, SLICES = "listing", "watch", "stream", "slices"
 LIMITED = (LISTING, NEWCOMERS, WATCH, STREAM, SLICES)
 
 
-def _monotonic() -> float:
-    """Return the seconds on the event loop's clock."""
-    return asyncio.get_running_loop().time()
-
-
 class ManagerConnection:
     """The connection to one fabric manager.
 
@@ -100,7 +95,7 @@ class ManagerConnection:
         self.state = status.Connection(
             connected=False, reason=reasons.CONNECTING, message="not connected yet"
         )
-        self.silent_since: float | None = _monotonic()
+        self.silent_since: float | None = clocks.loop_seconds()
         self.queue = operation_queue.OperationQueue()
         self.exceeded = 0
         self._name = fabric.metadata.name
@@ -108,7 +103,7 @@ class ManagerConnection:
         self._contained, self._report_unexpected = contained, report
         self._limits = fabric.spec.policy.limits.budget
         # The limit of the stream counts over all connections.
-        self._flow = budget.Flow(self._limits, self._name, clock=_monotonic)
+        self._flow = budget.Flow(self._limits, self._name, clock=clocks.loop_seconds)
         self._limit_pauses = {
             subject: backoff.Backoff(LIMIT_PAUSE_FIRST_SECONDS, LIMIT_PAUSE_MAX_SECONDS)
             for subject in (LISTING, WATCH)
@@ -123,7 +118,7 @@ class ManagerConnection:
     @property
     def silent_seconds(self) -> float:
         """Return the seconds since the manager was last reached; 0.0 while it is."""
-        return 0.0 if self.silent_since is None else _monotonic() - self.silent_since
+        return 0.0 if self.silent_since is None else clocks.loop_seconds() - self.silent_since
 
     @property
     def mark(self) -> str | None:
@@ -225,7 +220,7 @@ class ManagerConnection:
         Raises:
             errors.FabricError: it ended too early.
         """
-        began = _monotonic()
+        began = clocks.loop_seconds()
         try:
             connected = await self._connect(adapter_class, config)
             redacting = redacting_adapter.RedactingAdapter(
@@ -241,7 +236,7 @@ class ManagerConnection:
         except errors.FabricError as error:
             redacting_adapter.clean(error, config.credentials)
             self.set_state(connected=False, reason=_reason(error), message=error.message)
-            if _monotonic() - began < GOOD_SECONDS:
+            if clocks.loop_seconds() - began < GOOD_SECONDS:
                 raise
         finally:
             self._adapter = None
@@ -300,7 +295,7 @@ class ManagerConnection:
             self._news.report(LISTING)
             version = self._inventory.version
             self._set_connected()
-            began = _monotonic()
+            began = clocks.loop_seconds()
             if not can.watch or began < self._watch_from:
                 await asyncio.sleep(LIST_EVERY_SECONDS)
                 continue
@@ -309,10 +304,10 @@ class ManagerConnection:
             except errors.Transient as error:
                 if not budget.is_exceeded(error):
                     raise
-                self._watch_from = _monotonic() + self._exceed(WATCH, error)
+                self._watch_from = clocks.loop_seconds() + self._exceed(WATCH, error)
                 continue
             # A manager that ends its watches at once is not listed without a pause: that would only add to its trouble.
-            await asyncio.sleep(pauses.compute_pause(_monotonic() - began))
+            await asyncio.sleep(pauses.compute_pause(clocks.loop_seconds() - began))
 
     def _set_connected(self) -> None:
         doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
@@ -331,13 +326,13 @@ class ManagerConnection:
         """Report limits that the manager passes during its watch; a watch that works is within its own limit again."""
         if isinstance(event, contract.Bookmark):
             self._news.report(STREAM, event.exceeded)
-        if WATCH in self._news.troubles and _monotonic() - began > GOOD_SECONDS:
+        if WATCH in self._news.troubles and clocks.loop_seconds() - began > GOOD_SECONDS:
             self._limit_pauses[WATCH].reset()
             self._news.report(WATCH)
 
     async def _watch(self, adapter: contract.FabricAdapter, version: str) -> None:
         """Take in the manager's reports, until it ends the watch or it is time to list missing objects."""
-        began = _monotonic()
+        began = clocks.loop_seconds()
         try:
             async with (
                 asyncio.timeout(self._inventory.list_missing_seconds) as limit,
@@ -359,7 +354,7 @@ class ManagerConnection:
                         break
                     self._check_watch(event, began)
                     if self._inventory.list_missing_seconds is not None and limit.when() is None:
-                        limit.reschedule(_monotonic() + losses.APART_SECONDS)
+                        limit.reschedule(clocks.loop_seconds() + losses.APART_SECONDS)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -375,7 +370,7 @@ class ManagerConnection:
         if connected:
             self.silent_since = None
         elif self.silent_since is None:
-            self.silent_since = _monotonic()
+            self.silent_since = clocks.loop_seconds()
         self._news.tell_connection()
 
 

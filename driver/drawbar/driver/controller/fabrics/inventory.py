@@ -5,7 +5,6 @@ device or host after the begin of the listing are kept: the listing may be older
 them again.
 """
 
-import asyncio
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -29,11 +28,6 @@ NO_HOSTS = (
     "the fabric manager lists no host at all, although devices were offered or attached before: nothing of its first listing "
     "is taken over until it lists one, or two further listings agree"
 )
-
-
-def _monotonic() -> float:
-    """Return the seconds on the event loop's clock."""
-    return asyncio.get_running_loop().time()
 
 
 class _Hosts:
@@ -69,7 +63,7 @@ class _Hosts:
             absent,
             tuple(self.lost.missing),
             reports={},
-            now=_monotonic(),
+            now=clocks.loop_seconds(),
             count=len(expected),
             partial=partial,
         )
@@ -188,7 +182,7 @@ class Inventory:
         Raises:
             errors.FabricError: it cannot be read.
         """
-        began, self._is_listing = _monotonic(), True
+        began, self._is_listing = clocks.loop_seconds(), True
         try:
             listed = await adapter.devices()
             listed_hosts = await adapter.hosts()
@@ -216,7 +210,7 @@ class Inventory:
                 if self._is_listing:
                     self._reported.add(name)
                 if name in self._devices and name not in self._lost.missing:
-                    self._judge_missing(name, _monotonic())
+                    self._judge_missing(name, clocks.loop_seconds())
             case contract.HostChanged(host=host):
                 self._hosts.change(host, is_listing=self._is_listing)
             case contract.OperationChanged(operation=operation):
@@ -313,7 +307,7 @@ class Inventory:
         absent = [name for name in absent if name not in withdrawn]
         over = [name for name in self._lost.missing if name not in self._reported]
         lost = self._lost.judge(
-            absent, over, reports=reports, now=_monotonic(), count=len(expected), partial=partial
+            absent, over, reports=reports, now=clocks.loop_seconds(), count=len(expected), partial=partial
         )
         return (*lost, *sorted(withdrawn))
 

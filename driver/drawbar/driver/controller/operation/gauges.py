@@ -15,6 +15,7 @@ A device is in exactly one state, the first of these that applies:
 """
 
 import datetime
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -191,19 +192,6 @@ class Gauges:
             *("fabric", "class", "model", "state"),
         )
         watch(
-            "waiting_claims",
-            "Claims whose device is not on its node yet.",
-            lambda: self._read_if_leading(self._waiting_claims),
-            label="claim_namespace",
-        )
-        watch("attachments", "DeviceAttachments.", lambda: self._read_if_leading(self._phases), label="phase")
-        watch(
-            "oldest_operation_seconds",
-            "Age of the slowest: attach since the allocation, detach since the deletion.",
-            lambda: self._read_if_leading(self._oldest),
-            label="operation",
-        )
-        watch(
             "unreadable_objects",
             "Unreadable objects.",
             lambda: mirror.count_unreadable(self.mirrors()),
@@ -215,25 +203,63 @@ class Gauges:
             lambda: dict.fromkeys(self.cluster.pools.dropped_fields, 1.0),
             label="field",
         )
+        self._show_attachments(measured)
         self._show_fabrics(measured)
         self._show_queues(measured)
 
+    def _show_attachments(self, measured: metrics.Metrics) -> None:
+        """Register the numbers that only the leader shows."""
+
+        def watch(name: str, text: str, read: Callable[[], Mapping[str, float]], label: str) -> None:
+            measured.watch(name, text, lambda: read() if self.leading else {}, label=label)
+
+        cluster = self.cluster
+        watch(
+            "waiting_claims",
+            "Claims whose device is not on its node yet.",
+            lambda: waiting_claims(cluster.attachments),
+            "claim_namespace",
+        )
+        watch("attachments", "DeviceAttachments.", lambda: phases(cluster.attachments), "phase")
+        watch(
+            "oldest_operation_seconds",
+            "Age of the slowest: attach since the allocation, detach since the deletion.",
+            lambda: oldest(cluster.attachments, cluster.time_of_day()),
+            "operation",
+        )
+
+    def _watch_fabrics(
+        self,
+        measured: metrics.Metrics,
+        name: str,
+        text: str,
+        read: Callable[[session.Session], float],
+        *,
+        counter: bool = False,
+    ) -> None:
+        """Register a number of each fabric."""
+        measured.watch(
+            name,
+            text,
+            lambda: {opened.name: float(read(opened)) for opened in self.cluster.sessions},
+            label="fabric",
+            counter=counter,
+        )
+
     def _show_fabrics(self, measured: metrics.Metrics) -> None:
-        watch = measured.watch
+        watch = functools.partial(self._watch_fabrics, measured)
         watch(
             "fabric_connected",
             "1 while the fabric manager answers.",
-            lambda: {session.name: float(session.connection.connected) for session in self.cluster.sessions},
-            label="fabric",
+            lambda opened: opened.connection.connected,
         )
         watch(
             "fabric_limits_exceeded",
             "Times beyond policy.limits.",
-            lambda: {session.name: float(session.manager.exceeded) for session in self.cluster.sessions},
-            label="fabric",
+            lambda opened: opened.manager.exceeded,
             counter=True,
         )
-        watch(
+        measured.watch(
             "incompatible_pairs",
             "Refused pairs of a device and a host.",
             self.incompatible_pairs,
@@ -248,61 +274,46 @@ class Gauges:
         )
 
     def _show_queues(self, measured: metrics.Metrics) -> None:
-        watch, cluster = measured.watch, self.cluster
+        watch = functools.partial(self._watch_fabrics, measured)
         watch(
             "queue_length",
             "Waiting devices.",
-            lambda: {
-                session.name: float(self.devices_queue.count_waiting(session.name))
-                for session in cluster.sessions
-            },
-            label="fabric",
+            lambda opened: self.devices_queue.count_waiting(opened.name),
         )
         watch(
             "failing_devices",
             "Devices with a failed last round.",
-            lambda: {
-                session.name: float(self.devices_queue.count_failing(session.name))
-                for session in cluster.sessions
-            },
-            label="fabric",
+            lambda opened: self.devices_queue.count_failing(opened.name),
         )
         watch(
             "running_operations",
             "Running attaches and detaches.",
-            lambda: {session.name: float(session.manager.queue.running) for session in cluster.sessions},
-            label="fabric",
+            lambda opened: opened.manager.queue.running,
         )
         watch(
             "waiting_operations",
             "Waiting attaches and detaches.",
-            lambda: {session.name: float(session.manager.queue.waiting) for session in cluster.sessions},
-            label="fabric",
+            lambda opened: opened.manager.queue.waiting,
         )
         watch(
             "resting_devices",
             "Devices at policy.erasesPerDevicePerDay.",
-            lambda: self._count_limited(
-                lambda session: (session.erasures, session.spec.policy.erases_per_device_per_day)
+            lambda opened: self._count_exhausted(
+                opened.erasures, opened.spec.policy.erases_per_device_per_day
             ),
-            label="fabric",
         )
         watch(
             "limited_namespaces",
             "Namespaces at policy.attachesPerNamespacePerMinute.",
-            lambda: self._count_limited(
-                lambda session: (session.attaches, session.spec.policy.attaches_per_namespace_per_minute)
+            lambda opened: self._count_exhausted(
+                opened.attaches, opened.spec.policy.attaches_per_namespace_per_minute
             ),
-            label="fabric",
         )
-        watch(
-            "chores_waiting", "Waiting pools, statuses and labels.", lambda: {"": float(self.fabrics_queue())}
+        measured.watch(
+            "chores_waiting", "Waiting pools, statuses and labels.", lambda: {"": self.fabrics_queue()}
         )
-        watch(
-            "dropped_events",
-            "Unsent Events.",
-            lambda: {"": float(cluster.recorder.dropped)},
-            counter=True,
+        measured.watch(
+            "dropped_events", "Unsent Events.", lambda: {"": self.cluster.recorder.dropped}, counter=True
         )
 
     def devices(self) -> ByFabric:
@@ -343,9 +354,7 @@ class Gauges:
 
     def conditions(self) -> ByFabric:
         """Return the last written conditions by fabric and type: 1.0 for True."""
-        if not self.leading:
-            return {}
-        return dict(self._conditions())
+        return dict(self._conditions()) if self.leading else {}
 
     def _conditions(self) -> Iterator[tuple[tuple[str, ...], float]]:
         for fabric in self.cluster.fabrics:
@@ -353,16 +362,9 @@ class Gauges:
                 if condition.type in fabrics.CONDITIONS:
                     yield (fabric.metadata.name, condition.type), float(condition.is_true)
 
-    def _count_limited(
-        self, read: Callable[[session.Session], tuple[rates.Rate[str], int]]
-    ) -> Mapping[str, float]:
-        """Return, by fabric, the number of keys at the limit of a rate."""
-        now = self.cluster.clock()
-        return {
-            opened.name: float(len(rate.find_exhausted(limit, now)))
-            for opened in self.cluster.sessions
-            for rate, limit in [read(opened)]
-        }
+    def _count_exhausted(self, rate: rates.Rate[str], limit: int) -> int:
+        """Return the number of keys at the limit of a rate."""
+        return len(rate.find_exhausted(limit, self.cluster.clock()))
 
     def _offer(self, fabric: str) -> Offer:
         published = self.cluster.pools.in_fabric(fabric)
@@ -370,15 +372,3 @@ class Gauges:
         if cached is None or cached[0] != published:
             cached = self._offers[fabric] = (published, offer(self.cluster.driver, published))
         return cached[1]
-
-    def _read_if_leading(self, read: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-        return read() if self.leading else {}
-
-    def _waiting_claims(self) -> Mapping[str, float]:
-        return waiting_claims(self.cluster.attachments)
-
-    def _phases(self) -> Mapping[str, float]:
-        return phases(self.cluster.attachments)
-
-    def _oldest(self) -> Mapping[str, float]:
-        return oldest(self.cluster.attachments, self.cluster.time_of_day())

@@ -9,13 +9,13 @@ It is bounded by the devices with claims: a measurement ends when the device is 
 is gone.
 """
 
-import asyncio
 import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import prometheus_client as prometheus
 
+from drawbar.driver import clocks
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.operation import metrics, traces
@@ -40,11 +40,6 @@ class Back(enum.IntEnum):
     ASKED = 2
     DISCONNECTED = 3
     FREE = 4
-
-
-def _loop_time() -> float:
-    """Return the seconds on the event loop's clock."""
-    return asyncio.get_running_loop().time()
 
 
 # The last milestone of a measurement whose begin was not seen; no milestone follows it directly.
@@ -106,7 +101,7 @@ class Latency:
     def __init__(
         self,
         measured: metrics.Metrics,
-        clock: Callable[[], float] = _loop_time,
+        clock: Callable[[], float] = clocks.loop_seconds,
         traced: traces.Traces | None = None,
     ) -> None:
         self._metrics = measured

@@ -136,7 +136,9 @@ class Publisher:
                     case _:
                         assert_never(action)
             self._left_out[fabric] = left_out
-            held = self._health[fabric].compute_delay(_monotonic()) if fabric in self._health else None
+            held = (
+                self._health[fabric].compute_delay(clocks.loop_seconds()) if fabric in self._health else None
+            )
             left = await self._write(fabric, writes)
             return min((moment for moment in (*again, held, left) if moment is not None), default=None)
 
@@ -197,7 +199,7 @@ class Publisher:
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
             refused = view.pairs.ends(probation, now)
-            steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
+            steady, seconds = self._health.setdefault(name, health.Health()), clocks.loop_seconds()
             report = fabric_state.Facts(
                 fabric=fabric,
                 devices=steady.damp_devices(self.find_offered(name), seconds) if view.has_listing else None,
@@ -327,11 +329,6 @@ class Publisher:
             raise kube_errors.Conflict(
                 f"ResourceSlice {stored.metadata.name}: the API server dropped {', '.join(sorted(lost))}"
             )
-
-
-def _monotonic() -> float:
-    """Return the seconds on the event loop's clock."""
-    return asyncio.get_running_loop().time()
 
 
 def _models(

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from drawbar.driver import containment
+from drawbar.driver import clocks, containment
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import hangingreads, live, reader, slowreads
 from drawbar.driver.node.discovery.subjects import Kind, Subject
@@ -293,13 +293,13 @@ class Devices:
             if event.action == "add" and event.subsystem == "pci":
                 self._slow.forget((event.devpath.rpartition("/")[2],))
             self._due.update(dict.fromkeys(concerned))
-            self._settling.touch(concerned, _now())
+            self._settling.touch(concerned, clocks.loop_seconds())
         self._heard.set()
 
     async def _work(self, ended: asyncio.Event) -> None:
         while True:
             await self._work_off()
-            settled = self._settling.due(_now())
+            settled = self._settling.due(clocks.loop_seconds())
             for batch in _batches(settled):
                 await self._refresh(batch)
             if ended.is_set():
@@ -311,7 +311,7 @@ class Devices:
         """Wait until an event arrives or an item has settled."""
         moment = self._settling.next()
         try:
-            async with asyncio.timeout(None if moment is None else max(0.0, moment - _now())):
+            async with asyncio.timeout(None if moment is None else max(0.0, moment - clocks.loop_seconds())):
                 await self._heard.wait()
         except TimeoutError:
             return
@@ -327,7 +327,7 @@ class Devices:
             for subject in batch:
                 del self._due[subject]
             _, further = await self._refresh(batch)
-            self._settling.touch(further, _now())
+            self._settling.touch(further, clocks.loop_seconds())
 
     async def _refresh(self, subjects: Iterable[Subject]) -> tuple[live.Changes, frozenset[Subject]]:
         """Read these objects and their consequences; return the changes, and the consequences."""
@@ -393,10 +393,10 @@ class Devices:
         listed = await asyncio.to_thread(reader.list_subjects, self._root)
         missed = live.Changes()
         for batch in _batches(listed | self._live.subjects()):
-            started = _now()
+            started = clocks.loop_seconds()
             changes, _ = await self._refresh(subject for subject in batch if subject not in self._due)
             missed |= changes
-            await asyncio.sleep((_now() - started) * (1 / self._settings.audit_share - 1))
+            await asyncio.sleep((clocks.loop_seconds() - started) * (1 / self._settings.audit_share - 1))
         self.audits += 1
         self.missed += len(missed.functions) + len(missed.slots) + len(missed.objects)
         if missed:
@@ -417,10 +417,6 @@ def _batches(subjects: Iterable[Subject]) -> Iterator[tuple[Subject, ...]]:
     remaining = iter(subjects)
     while batch := tuple(itertools.islice(remaining, _AT_ONCE)):
         yield batch
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _summary(changes: live.Changes) -> dict[str, object]:

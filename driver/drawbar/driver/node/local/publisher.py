@@ -20,7 +20,7 @@ from drawbar.cdi import files
 from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import core, meta, nodepools, slices
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.kube import client, events, exclusions, kinds, mirror
+from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.local import nulls, plan, pool
 from drawbar.driver.slices import encoding, pool_writes, retries
@@ -84,10 +84,6 @@ _DECISIVE = frozenset({"taints", encoding.SHARING}) | encoding.CONDITIONS
 _INFORMATION = "taints of effect None"
 
 
-def _monotonic() -> float:
-    return asyncio.get_running_loop().time()
-
-
 class Publisher:
     """The single writer of this node's pools."""
 
@@ -135,20 +131,14 @@ class Publisher:
             contained=self._contained,
             recorder=recorder,
         )
-        self._published.report_unreadable(self._unreadable_changed)
+        self._published.report_unreadable(recorder.unreadable)
         self._writer = slice_publisher.Publisher(slice_publisher.Store(api), self._published)
-        self._retries = retries.Retries(_monotonic, uniform=self._jitter.uniform)
+        self._retries = retries.Retries(clocks.loop_seconds, uniform=self._jitter.uniform)
         self._refused = ""
 
     def count_unreadable(self) -> dict[str, float]:
         """Return the number of the node's unreadable slices, by the plural of their kind."""
         return mirror.count_unreadable((self._published,))
-
-    def _unreadable_changed(
-        self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
-    ) -> None:
-        if new is not None:
-            self._recorder.unreadable(new)
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
