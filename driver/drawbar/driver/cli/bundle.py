@@ -72,7 +72,7 @@ async def _status(api: client.Client, driver: str) -> Files:
     shown = building.build(cluster)
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "status.json": _json("Status", document.describe(shown)),
+        "status.json": _json("Status", document.describe(shown, now)),
         "status.txt": _text(lambda out: views.show(out, shown, now=now, every=True, wide=True)),
     }
 

@@ -438,6 +438,12 @@ def make_attached_condition(when):
             deleted=100,
         ),
         make_attachment_case(
+            "being erased",
+            "note attachments.detach: wait for the erase to end",
+            ("Released", "False", "Cleaning"),
+            deleted=100,
+        ),
+        make_attachment_case(
             "the fabric hangs",
             "error attachments.detach: has released",
             ("Released", "True", "R"),

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from drawbar.driver.cli.explain import diagnosis
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names
 from drawbar.driver.kube import client, kinds
@@ -155,6 +156,35 @@ def test_a_pod_whose_claim_does_not_exist_has_that_cause(explain_command, cluste
 )
 def test_the_schedulers_reason_is_shown_without_its_search_for_victims(end):
     assert observed.cut_preemption(f'resourceclaim "x" not found{end}') == 'resourceclaim "x" not found'
+
+
+@pytest.mark.parametrize(("seconds", "severity"), [(30, "note"), (-60, "warning")], ids=["just", "long"])
+def test_a_pod_that_is_being_deleted_is_not_called_well(
+    explain_command, cluster, monkeypatch, seconds, severity
+):
+    monkeypatch.setattr(diagnosis, "DELETION_SECONDS", seconds)
+
+    async def delete(api):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "ending", "finalizers": ["example.com/x"]},
+            "spec": {
+                "nodeName": "node-1",
+                "containers": [{"name": "c", "image": "i"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "train"}],
+            },
+        }
+        await api.create(kinds.POD, body, into=dict, namespace="default")
+        running = {"status": {"phase": "Running"}}
+        await patch(api, kinds.POD, "ending", running, namespace="default", subresource="status")
+        await api.delete(kinds.POD, "ending", namespace="default")
+
+    cluster(delete)
+    _, by_check = explain_by_check(explain_command, "pod/ending")
+    [found] = by_check["pods.started"]
+    assert (found["severity"], "is being deleted" in found["message"]) == (severity, True), found
+    assert "kubectl describe pod ending -n default" in found["remedy"]
 
 
 def test_a_failed_attach_has_reason_and_remedy(explain_command, cluster):

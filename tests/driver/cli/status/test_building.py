@@ -16,6 +16,7 @@ from drawbar.driver.cli.status import building, document, faults, observed, tree
 DRIVER = "drawbar.dev"
 STAMP, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
 NOW = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.UTC)
+SOON = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 SPEC = attachments.AttachmentSpec(
     fabric="rack",
     device_id="g1",
@@ -440,7 +441,7 @@ def test_the_document_has_the_category_and_the_problems_that_the_tables_show():
     taint = slices.Taint(key=f"{DRIVER}/device-lost", effect="NoExecute")
     lost = slices.SliceTaint(device="gpu-1", taint=taint)
     shown = build(slices=(make_slice("gpu-1", "gpu-2", "gpu-3", taints=(lost,)),), attachments=(FAILED,))
-    devices = document.describe(shown)["fabrics"][0]["enclosures"][0]["devices"]
+    devices = document.describe(shown, NOW)["fabrics"][0]["enclosures"][0]["devices"]
     assert [device["category"] for device in devices] == ["blocked", "free", "failed"]
     printed = [
         (
@@ -476,10 +477,40 @@ REFUSED = reasons.FABRIC_CREDENTIALS_REFUSED
 )
 def test_a_refusal_of_the_manager_is_a_problem_with_its_remedy(held, step):
     shown = build(slices=(make_slice("gpu-1"),), attachments=(held,))
-    (problem,) = faults.list_problems(shown.devices[0])
+    (problem,) = faults.list_problems(shown.devices[0], SOON)
     assert problem.severity == "warning"
     assert problem.message == (f"is not {step} yet ({REFUSED}): it waits for the fabric manager: not allowed")
     assert problem.remedy == attachment_conditions.find_attached(REFUSED).advice
+
+
+@pytest.mark.parametrize(
+    ("held", "seconds"),
+    [
+        (attachment(), 330),
+        (attachment("Attached", condition(ATTACHED, at=STAMP)), 90),
+        (attachment("Ready", condition(ATTACHED), condition(VISIBLE), deleted=STAMP), 60),
+        (attachment("Ready", condition(ATTACHED), condition(VISIBLE)), None),
+        (attachment("Failed", error=attachments.Failure(reason="NoFreePort", message="full")), None),
+    ],
+    ids=["attach", "sight", "release", "ready", "failed"],
+)
+def test_a_step_that_takes_too_long_is_an_error(held, seconds):
+    policy = fabrics.Policy(attach_timeout_seconds=300)
+    fabric = fabrics.Fabric(
+        metadata=meta.ObjectMeta(name="rack", creation_timestamp=STAMP),
+        spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/s", driver=DRIVER, policy=policy),
+    )
+    shown = build(slices=(make_slice("gpu-1"),), attachments=(held,), fabrics=(fabric,))
+
+    def list_overdue(after):
+        now = meta.moment(STAMP) + datetime.timedelta(seconds=after)
+        found = faults.list_problems(shown.devices[0], now)
+        return [problem.severity for problem in found if "for too long: it waits for" in problem.message]
+
+    if seconds is None:
+        assert list_overdue(86400) == []
+        return
+    assert (list_overdue(seconds - 1), list_overdue(seconds + 1)) == ([], ["error"])
 
 
 def test_a_composite_shows_the_member_whose_release_is_refused():

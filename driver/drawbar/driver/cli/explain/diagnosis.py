@@ -20,6 +20,8 @@ from drawbar.driver.controller import names
 
 EVENTS = 3
 """The most warnings of Events to show, the newest first."""
+DELETION_SECONDS = 30.0
+"""The usual time from the end of a pod's grace period until the kubelet has given its devices back."""
 _CONTAINERS: Mapping[str, str] = {
     "CreateContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
     "RunContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
@@ -126,6 +128,7 @@ def _object(world: observed.World) -> Iterator[Finding]:
     if world.pod is not None:
         yield from _judge_pod_claims(world, world.pod)
         yield from _pod(world.pod)
+        yield from _judge_phase(world, world.pod)
     for claim in world.claims:
         yield from claim_findings.judge(world, claim)
     if world.kind in ("device", "attachment", "enclosure", "fabric"):
@@ -199,7 +202,28 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
                     f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace} shows the newest Events",
                 ),
             )
-    if pod.spec.resource_claims and pod.status.phase in ("Running", "Succeeded", "Failed"):
+
+
+def _judge_phase(world: observed.World, pod: observed.Pod) -> Iterator[Finding]:
+    """Yield the finding on a pod that runs, has ended, or is being deleted."""
+    subject = f"pod {pod.metadata.name}"
+    named = f"{pod.metadata.name} -n {pod.metadata.namespace}"
+    if (end := meta.moment(pod.metadata.deletion_timestamp)) is not None:
+        is_late = (world.now - end).total_seconds() > DELETION_SECONDS and bool(pod.spec.node_name)
+        since = views.age(pod.metadata.deletion_timestamp or "", world.now)
+        yield (
+            findings.make_warning(
+                Check.PODS_STARTED,
+                subject,
+                f"is being deleted, and its grace period ended {since} ago: the kubelet of node {pod.spec.node_name} has not ended its containers or given its devices back",
+                f"kubectl describe pod {named} shows the kubelet's errors; drawbar explain node/{pod.spec.node_name}; on the node, drawbar doctor --node",
+            )
+            if is_late
+            else findings.make_note(
+                Check.PODS_STARTED, subject, "is being deleted", f"kubectl describe pod {named} follows it"
+            )
+        )
+    elif pod.spec.resource_claims and pod.status.phase in ("Running", "Succeeded", "Failed"):
         is_well = pod.status.phase != "Failed"
         ended = (
             "has its devices" if pod.status.phase == "Running" else "has ended, and gives its devices back"
@@ -212,7 +236,7 @@ def _pod(pod: observed.Pod) -> Iterator[Finding]:
                 Check.PODS_STARTED,
                 subject,
                 message,
-                f"kubectl logs {pod.metadata.name} -n {pod.metadata.namespace} shows why",
+                f"kubectl logs {named} shows why",
             )
         )
 

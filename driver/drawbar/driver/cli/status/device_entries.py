@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from drawbar.driver.api import attachments, bindings, claims, meta, slices
+from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, slices
 from drawbar.driver.catalogue import reasons
+from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.status import claim_entries, observed, tree
 from drawbar.driver.controller import names, outcomes
 from drawbar.fabric import attributes
@@ -41,6 +42,7 @@ class Facts:
 
     published: Published | None = None
     attachment: attachments.DeviceAttachment | None = None
+    fabric: fabrics.Fabric | None = None
     members: list[attachments.DeviceAttachment] = field(default_factory=list)
     holders: list[claims.ResourceClaim] = field(default_factory=list)
 
@@ -97,6 +99,14 @@ class Facts:
         return _find_blocker(self.attachment) if self.attachment is not None else ""
 
     @property
+    def overdue_at(self) -> str:
+        """Return when the present step of the attachment is overdue; empty without such a step."""
+        if self.attachment is None:
+            return ""
+        deadline = attachment_plan.find_deadline(self.attachment, self.fabric)
+        return deadline.isoformat().replace("+00:00", "Z") if deadline is not None else ""
+
+    @property
     def refusal(self) -> str:
         """Return the reason why the fabric manager does not attach or detach the device; empty without one."""
         if self.attachment is None or self.attachment.status.error is not None:
@@ -117,13 +127,16 @@ def gather_facts(cluster: observed.Cluster) -> dict[bindings.Key, Facts]:
     facts: dict[bindings.Key, Facts] = defaultdict(Facts)
     for key, published in _index_published(cluster.slices, cluster.driver).items():
         facts[key].published = published
+    by_name = {fabric.metadata.name: fabric for fabric in cluster.fabrics}
     for attachment in cluster.attachments:
         if attachment.spec.driver == cluster.driver:
             key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
             facts[key].attachment = attachment
+            facts[key].fabric = by_name.get(attachment.spec.fabric)
             if attachment.spec.composite is not None:
                 whole = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.allocated)
                 facts[whole].members.append(attachment)
+                facts[whole].fabric = by_name.get(attachment.spec.fabric)
     for claim in cluster.claims:
         for key in _devices_of(claim, cluster.driver):
             facts[key].holders.append(claim)
@@ -227,6 +240,7 @@ def describe_device(
         state=state,
         since=since,
         waits_for=waits_for,
+        overdue_at=fact.overdue_at,
         refusal=fact.refusal,
         release_blocker=fact.release_blocker,
         node=fact.node,

@@ -1,7 +1,9 @@
 """The findings on a device's taints and on a waiting claim, the same in status, explain and doctor; pure."""
 
+import datetime
 from collections.abc import Iterator
 
+from drawbar.driver.api import meta
 from drawbar.driver.catalogue import attachment_conditions, links, reasons, taints
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.status import tree
@@ -27,14 +29,17 @@ def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
     )
 
 
-def list_problems(device: tree.Device) -> Iterator[tree.Problem]:
-    """Yield the problems of a device: a failure, a refusal or bad health, then its taints for faults."""
+def list_problems(device: tree.Device, now: datetime.datetime) -> Iterator[tree.Problem]:
+    """Yield the problems of a device: a failure, a step that takes too long, a refusal or bad health, then its taints for faults."""
     remedy = f"drawbar explain device/{device.pool}/{device.name}"
     if device.state == "Failed":
         message = f"failed: {device.waits_for or 'no reason is reported'}"
         yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
     elif device.health == "Unhealthy":
         message = f"is unhealthy: {device.health_message or 'no reason is reported'}"
+        yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
+    elif _is_overdue(device, now) and not device.release_blocker:
+        message = f"is {device.state} for too long: it waits for {device.waits_for}"
         yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
     elif device.refusal:
         step = "detached" if device.state in ("Releasing", "Released") else "attached"
@@ -43,6 +48,11 @@ def list_problems(device: tree.Device) -> Iterator[tree.Problem]:
         yield tree.Problem(severity=Severity.WARNING.value, message=message, remedy=advice)
     for found in list_faults(device):
         yield tree.Problem(severity=found.severity.value, message=found.message, remedy=found.remedy)
+
+
+def _is_overdue(device: tree.Device, now: datetime.datetime) -> bool:
+    deadline = meta.moment(device.overdue_at)
+    return deadline is not None and now > deadline
 
 
 def list_faults(device: tree.Device) -> Iterator[Finding]:

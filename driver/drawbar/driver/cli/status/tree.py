@@ -79,6 +79,7 @@ class Device(Node, frozen=True):
             device of a node's own pool), or `Held` (ready, by hand).
         since: the known begin of that state; RFC 3339.
         waits_for: the next necessary step; empty if there is none.
+        overdue_at: the time after which the wait is too long, RFC 3339; empty if the device waits for nothing.
         refusal: the reason of the condition `Attached` or `Detached` while the fabric manager refuses; empty without one.
         release_blocker: the reason why its node does not release it, as in the condition `Released`; empty without one.
         node: the present or future node.
@@ -103,6 +104,7 @@ class Device(Node, frozen=True):
     state: str = FREE
     since: str = ""
     waits_for: str = ""
+    overdue_at: str = ""
     refusal: str = ""
     release_blocker: str = ""
     node: str = ""

@@ -178,7 +178,7 @@ def list_troubles(shown: tree.Tree, now: datetime.datetime) -> list[tuple[str, s
         entries += (_enter(f"fabric {fabric.name}:", problem) for problem in fabric.problems)
     for device in shown.devices:
         subject = f"device {device.pool}/{device.name}"
-        entries += (_enter(subject, problem) for problem in faults.list_problems(device))
+        entries += (_enter(subject, problem) for problem in faults.list_problems(device, now))
     waiting = (claim for claim in shown.claims if claim.state == "Pending")
     found = (faults.judge_claim(claim, age(claim.since, now) if claim.since else "") for claim in waiting)
     entries += (_enter(finding.subject, finding) for finding in found)

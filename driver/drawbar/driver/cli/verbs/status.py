@@ -120,20 +120,20 @@ async def _pause() -> None:
 def _print(args: argparse.Namespace, shown: "tree.Tree") -> None:
     from drawbar.driver.cli.status import document, views
 
+    now = datetime.datetime.now(datetime.UTC)
     if args.watch and not documents.is_document(args.output):
         output.console().clear()
     if documents.is_document(args.output):
         if args.watch and args.output in ("json", "yaml"):
-            documents.write_event(args.output, "Status", document.describe(shown), name="")
+            documents.write_event(args.output, "Status", document.describe(shown, now), name="")
         else:
             names = [
                 *(f"fabric/{fabric.name}" for fabric in shown.fabrics),
                 *(f"device/{device.pool}/{device.name}" for device in shown.devices),
                 *(f"claim/{claim.namespace}/{claim.name}" for claim in shown.claims),
             ]
-            documents.write(args.output, "Status", document.describe(shown), names=names)
+            documents.write(args.output, "Status", document.describe(shown, now), names=names)
     else:
-        now = datetime.datetime.now(datetime.UTC)
         command.print_tables(
             lambda out: views.show(out, shown, now=now, every=args.all, wide=args.output == "wide")
         )

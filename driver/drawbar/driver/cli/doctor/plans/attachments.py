@@ -101,24 +101,31 @@ def _check_departure(world: World, attachment: attachments.DeviceAttachment) -> 
             f"is not detached yet ({refused.reason}): {refused.message}",
             attachment_conditions.find_attached(refused.reason).advice,
         )
-    seconds = _age(world, attachment.metadata.deletion_timestamp)
-    if seconds <= DETACH_SECONDS:
+    if not _is_overdue(world, attachment, None):
         return
-    released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    seconds = _age(world, attachment.metadata.deletion_timestamp)
+    released, severity = meta.find(attachment.status.conditions, attachments.RELEASED), Severity.ERROR
     since, node = f"is to be detached since {seconds:.0f} s", attachment.spec.node_name
     if released is not None and released.is_true:
         message = f"{since}; node {node} has released it, and the fabric has not detached it"
-        remedy = "see the Fabric's condition Connected, and the controller's log"
+        remedy = f"drawbar explain fabric/{attachment.spec.fabric} shows whether it is connected; read the controller's log"
     elif world.nodes is not None and node not in world.nodes:
         message = f"{since}; node {node} is gone, and the fabric has not taken it back"
-        remedy = "see the Fabric's condition Connected, and the controller's log"
+        remedy = f"drawbar explain fabric/{attachment.spec.fabric} shows whether it is connected; read the controller's log"
     elif released is not None:
         message = f"{since}; node {node} does not release it ({released.reason}): {released.message}"
-        remedy = attachment_conditions.RELEASED.find(released.reason).advice
+        row = attachment_conditions.RELEASED.find(released.reason)
+        severity, remedy = Severity(row.severity.value), row.advice
     else:
         message = f"{since}, and the node daemon of {node} is silent"
-        remedy = f"does it run there? where the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
-    yield findings.make_error(Check.ATTACHMENTS_DETACH, _subject(attachment), message, remedy)
+        remedy = f"drawbar explain node/{node} shows whether it runs; if the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
+    yield Finding(
+        check=Check.ATTACHMENTS_DETACH,
+        severity=severity,
+        subject=_subject(attachment),
+        message=message,
+        remedy=remedy,
+    )
 
 
 def _check_arrival(
@@ -144,7 +151,7 @@ def _check_arrival(
     elif not attachment.holds(attachments.VISIBLE):
         attached = meta.find(status.conditions, attachments.ATTACHED)
         seconds = _age(world, attached.last_transition_time if attached else None)
-        if seconds > VISIBLE_SECONDS + MARGIN_SECONDS:
+        if _is_overdue(world, attachment, fabric):
             yield _invisible(attachment, seconds)
     elif status.node is not None and status.node.unhealthy:
         yield findings.make_warning(
@@ -166,15 +173,42 @@ def _check_attach(
             f"is not attached yet ({condition.reason}): {condition.message}",
             attachment_conditions.find_attached(condition.reason).advice,
         )
-    policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
-    seconds = _age(world, attachment.metadata.creation_timestamp)
-    if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:
+    if _is_overdue(world, attachment, fabric):
+        seconds = _age(world, attachment.metadata.creation_timestamp)
         yield findings.make_error(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is being attached to node {attachment.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
             f"drawbar doctor shows whether a controller leads, drawbar explain fabric/{attachment.spec.fabric} whether the Fabric is connected",
         )
+
+
+def find_deadline(
+    attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+) -> datetime.datetime | None:
+    """Return when the present step of an attachment is overdue; None if it has no such step."""
+    status = attachment.status
+    if attachment.deleting:
+        since, seconds = attachment.metadata.deletion_timestamp, DETACH_SECONDS
+    elif status.error is not None or attachment.holds(attachments.VISIBLE):
+        return None
+    elif not attachment.holds(attachments.ATTACHED):
+        policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
+        since = attachment.metadata.creation_timestamp
+        seconds = policy.attach_timeout_seconds + MARGIN_SECONDS
+    else:
+        attached = meta.find(status.conditions, attachments.ATTACHED)
+        since = attached.last_transition_time if attached is not None else None
+        seconds = VISIBLE_SECONDS + MARGIN_SECONDS
+    begun = meta.moment(since)
+    return begun + datetime.timedelta(seconds=seconds) if begun is not None else None
+
+
+def _is_overdue(
+    world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+) -> bool:
+    deadline = find_deadline(attachment, fabric)
+    return deadline is not None and world.now > deadline
 
 
 def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Finding:
@@ -185,7 +219,7 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
             Check.ATTACHMENTS_VISIBLE,
             _subject(attachment),
             f"{state}, whose node daemon is silent",
-            "does the node daemon run there? on the node, drawbar doctor --node",
+            f"drawbar explain node/{node} shows whether it runs; on the node, drawbar doctor --node",
         )
     return findings.make_error(
         Check.ATTACHMENTS_VISIBLE,
