@@ -91,6 +91,16 @@ def test_a_table_of_foreign_text_has_no_codes_but_its_own(streams, encoding):
     assert ":boom:" in written
 
 
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("utf-8", "✗ ✓ · é"), ("latin-1", "x + · é"), ("ascii", "x + - ?")]
+)
+def test_each_mark_stays_apart_from_the_unchecked_one_in_any_encoding(streams, encoding, written):
+    raw, _ = streams(encoding)
+    with output.guard_output():
+        output.console(width=80).print("✗ ✓ · é")
+    assert raw.getvalue().decode(encoding) == f"{written}\n"
+
+
 def test_the_console_keeps_its_own_codes_on_a_terminal(streams, monkeypatch):
     raw, _ = streams()
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -7,6 +7,7 @@ codes of our own tables, and it cleans each piece of text first.
 Source: ECMA-48 (control sequences); Unicode TR 36 section 3.5 (bidirectional overrides).
 """
 
+import codecs
 import contextlib
 import io
 import json
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
 # Not printable are control characters, the overrides of a line's direction, and halves of surrogate pairs.
 _PLAIN = bytes((*b"\n\t", *range(0x20, 0x7F)))
 _NOT_ASCII = re.compile(r"[^\n\x20-\x7e]")
+
+# A question mark is itself the mark of an unchecked finding.
+_MARKS = {"✗": "x", "✓": "+", "·": "-"}
+_SUBSTITUTES = "drawbar.substitutes"
+
+
+def _substitute(error: UnicodeError) -> tuple[str, int]:
+    """Return one ASCII character for each character outside of the encoding."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    left = error.object[error.start : error.end]
+    return "".join(_MARKS.get(letter, "?") for letter in left), error.end
+
+
+codecs.register_error(_SUBSTITUTES, _substitute)
 
 
 def printable(text: str) -> str:
@@ -120,7 +136,7 @@ def console(width: int | None = None) -> "rich_console.Console":
                 text = (
                     piece.text
                     if piece.control
-                    else printable(piece.text).encode(encoding, "replace").decode(encoding)
+                    else printable(piece.text).encode(encoding, _SUBSTITUTES).decode(encoding)
                 )
                 yield piece if text == piece.text else segment.Segment(text, piece.style)
 

@@ -21,7 +21,7 @@ CONNECTED = Table("Whether a fabric manager is connected", "`Connected`", "False
     Row(r.PENDING, "No controller has served the Fabric yet.", "drawbar doctor", status="Unknown"),
     Row(r.CONNECTING, "The first answer has not arrived yet.", "wait a moment and ask again", severity=Severity.WARNING),
     Row(r.INVALID_CONFIGURATION, "A field of the Fabric is wrong.", "correct the Fabric as the message says"),
-    Row(r.UNAVAILABLE, "The fabric manager or the adapter's sidecar does not answer.", "check that it runs and that spec.endpoint reaches it"),
+    Row(r.UNAVAILABLE, "The fabric manager or the adapter's sidecar does not answer.", "drawbar fabric check NAME; check that it runs and that spec.endpoint reaches it"),
     Row(r.DEADLINE_EXCEEDED, "The fabric manager or the adapter's sidecar did not answer within spec.timeoutSeconds.", "read the fabric manager's log; it may be overloaded"),
     Row(r.SOCKET_FORBIDDEN, "The controller may not open the sidecar's socket.", "run the sidecar as the controller's user (65532 in the chart), or share a group and give the socket the mode 0660"),
     *CREDENTIALS.rows,

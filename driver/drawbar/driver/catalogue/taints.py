@@ -88,8 +88,9 @@ FABRIC_CRITICAL = Taint("fabric-health", "critical", NO_SCHEDULE,
     "check the device at the fabric manager", "controller.md#hold-down",
     "fabric", "Its fabric manager reports it as critical; lifted when it reports it well, and after several changes only once that has held for a while.", ("fabric",))
 FABRIC_WARNING = Taint("fabric-health", "warning", NO_EFFECT,
-    "The fabric manager reports a warning.", "as above", source="fabric", data=("fabric",),
-    description="Its fabric manager reports it as warning; lifted when it reports it well, and after several changes only once that has held for a while.")
+    "The fabric manager reports a warning.", "as above",
+    "check the device at the fabric manager, which reports a warning", "controller.md#hold-down",
+    "fabric", data=("fabric",), description="Its fabric manager reports it as warning; lifted when it reports it well, and after several changes only once that has held for a while.")
 NODE_UNHEALTHY = Taint("node-unhealthy", "", NO_SCHEDULE,
     "Its node reports the device as unhealthy, without a finding.", "when its node reports it as healthy or has released it",
     "read the condition health of the device's DeviceAttachment", "health.md",

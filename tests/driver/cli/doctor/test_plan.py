@@ -511,6 +511,13 @@ READINGS = [
 ]
 
 
+def test_a_silent_manager_is_asked_by_a_command_with_its_name():
+    silent = fabric(("Connected", "False", "Unavailable"))
+    reported = plan.plan(msgspec.structs.replace(HEALTHY, fabrics=(silent,)))
+    [found] = [finding for finding in reported if finding.severity is Severity.ERROR]
+    assert found.remedy.startswith("drawbar fabric check rack;")
+
+
 @pytest.mark.parametrize("field", [*READINGS, "lease", "features"])
 def test_unreadable_objects_are_a_finding_and_never_an_error(field):
     several = {"access": "node's permissions", "trials": "node's writes"}
@@ -519,6 +526,7 @@ def test_unreadable_objects_are_a_finding_and_never_an_error(field):
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
     reported = plan.plan(msgspec.structs.replace(HEALTHY, **silent | {field: lost}))
     assert Severity.UNCHECKED in {finding.severity for finding in reported}
+    assert len(set(reported)) == len(reported), "both daemons lack the same object"
     assert findings.exit_status(reported) == 3
 
 

@@ -193,7 +193,7 @@ def test_a_claim_whose_attach_has_not_begun_waits_for_the_controller(explain_com
     status, out, _ = explain_command("claim/wanted")
     assert status == 0
     assert "gpu-2 is not ready: drawbar.dev/ready is not True yet" in out
-    assert "drawbar status claim/wanted -n default --watch" in out
+    assert "drawbar doctor --brief shows whether a controller leads" in out
 
 
 def test_a_claim_without_binding_conditions_names_its_pod(explain_command, cluster):

@@ -170,6 +170,10 @@ def test_a_device_without_an_attachment_is_free_or_waits_for_the_controller():
     assert (allocated.state, allocated.since) == ("Allocated", LATER)
     assert allocated.waits_for == "the controller, to begin the attach"
     assert (allocated.node, allocated.claims[0].pods) == ("n1", ("p",))
+    begun = meta.moment(LATER)
+    assert not tuple(faults.list_problems(allocated, begun + datetime.timedelta(seconds=59)))
+    (problem,) = faults.list_problems(allocated, begun + datetime.timedelta(seconds=61))
+    assert (problem.severity, problem.remedy) == ("warning", faults.LEADER)
 
 
 @pytest.mark.parametrize(
@@ -571,3 +575,11 @@ def test_a_taint_for_a_fault_is_named_unless_state_or_health_names_it(key, chang
     assert bool(tuple(faults.list_faults(device))) == is_named
     rule = tree.Device(pool="rack/enc", name="gpu-1", taints=(msgspec.structs.replace(taint, rule="psu"),))
     assert not tuple(faults.list_faults(rule)), "an administrator set it"
+
+
+def test_a_warning_of_the_manager_is_not_called_bad_health():
+    taint = tree.Taint(key=f"{DRIVER}/fabric-health", value="warning", effect="None")
+    device = tree.Device(pool="rack/enc", name="gpu-1", taints=(taint,))
+    (problem,) = faults.list_problems(device, SOON)
+    assert problem.severity == "note"
+    assert "which reports a warning" in problem.remedy

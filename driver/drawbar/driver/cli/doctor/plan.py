@@ -30,5 +30,5 @@ _TOPICS = (
 
 
 def plan(cluster: observed.Cluster) -> tuple[findings.Finding, ...]:
-    """Return all findings on a cluster by check, the worst of each check first."""
-    return findings.sort_findings(finding for topic in _TOPICS for finding in topic(cluster))
+    """Return all findings on a cluster by check, each once, the worst of each check first."""
+    return findings.sort_findings(dict.fromkeys(finding for topic in _TOPICS for finding in topic(cluster)))

@@ -8,7 +8,7 @@ from drawbar.driver.catalogue import attachment_conditions, links
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.explain import observed
-from drawbar.driver.cli.status import claim_entries, tree
+from drawbar.driver.cli.status import claim_entries, faults, tree
 
 
 def judge(world: observed.World, claim: observed.Claim) -> Iterator[Finding]:
@@ -78,12 +78,14 @@ def _judge_result(
         (entry for entry in world.devices if (entry.pool, entry.name) == (result.pool, result.device)), None
     )
     if missing:
-        waits_for = device.waits_for if device is not None else "the controller, to begin the attach"
+        waits_for = device.waits_for if device is not None else tree.BEGIN
         yield findings.make_warning(
             Check.CLAIMS_READY,
             subject,
             f"{result.device} is not ready: {missing[0]} is not True yet; it waits for {waits_for or 'its conditions'}",
-            f"drawbar status claim/{claim.metadata.name} -n {claim.metadata.namespace} --watch follows it",
+            faults.LEADER
+            if waits_for == tree.BEGIN
+            else f"drawbar status claim/{claim.metadata.name} -n {claim.metadata.namespace} --watch follows it",
         )
     elif (
         not result.binding_conditions

@@ -278,7 +278,9 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
             Check.DEVICES_OFFERED,
             subject,
             f"{message}; it waits for {device.waits_for}",
-            f"drawbar status device/{device.pool}/{device.name} --watch follows it",
+            faults.LEADER
+            if device.waits_for == tree.BEGIN
+            else f"drawbar status device/{device.pool}/{device.name} --watch follows it",
         )
     elif is_alone and categories.judge(device) != categories.BLOCKED:
         yield findings.make_ok(Check.DEVICES_OFFERED, subject, message)

@@ -1,5 +1,6 @@
 """The devices of the tree, from the objects about each; pure."""
 
+import datetime
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from drawbar.driver.controller import names, outcomes
 from drawbar.fabric import attributes
 
 _STANDARD = "resource.kubernetes.io/"
+BEGIN_SECONDS = 60.0
+"""The longest usual time until a leading controller begins an attach; it needs less than a second, unless limits delay it."""
 # The first member of a composite is the one with the least progress.
 _ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
@@ -104,7 +107,7 @@ class Facts:
         if self.attachment is None:
             return ""
         deadline = attachment_plan.find_deadline(self.attachment, self.fabric)
-        return deadline.isoformat().replace("+00:00", "Z") if deadline is not None else ""
+        return _format(deadline) if deadline is not None else ""
 
     @property
     def refusal(self) -> str:
@@ -120,6 +123,16 @@ class Facts:
         """Return the published taints."""
         listed = self.published.taints if self.published is not None else ()
         return tuple(tree.Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in listed)
+
+
+def _format(moment: datetime.datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _add_seconds(since: str, seconds: float) -> str:
+    """Return a later time; empty if `since` is not a time."""
+    moment = meta.moment(since)
+    return _format(moment + datetime.timedelta(seconds=seconds)) if moment is not None else ""
 
 
 def gather_facts(cluster: observed.Cluster) -> dict[bindings.Key, Facts]:
@@ -240,7 +253,7 @@ def describe_device(
         state=state,
         since=since,
         waits_for=waits_for,
-        overdue_at=fact.overdue_at,
+        overdue_at=_add_seconds(since, BEGIN_SECONDS) if waits_for == tree.BEGIN else fact.overdue_at,
         refusal=fact.refusal,
         release_blocker=fact.release_blocker,
         node=fact.node,
@@ -287,11 +300,7 @@ def _progress(
     if not holders:
         return tree.FREE, "", ""
     since = min(claim_entries.allocated_at(claim) for claim in holders)
-    return (
-        (tree.ALLOCATED, since, "the controller, to begin the attach")
-        if attaches
-        else (tree.IN_USE, since, "")
-    )
+    return (tree.ALLOCATED, since, tree.BEGIN) if attaches else (tree.IN_USE, since, "")
 
 
 def _describe_attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]:

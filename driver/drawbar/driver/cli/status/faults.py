@@ -8,6 +8,9 @@ from drawbar.driver.catalogue import attachment_conditions, links, reasons, tain
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.status import tree
 
+LEADER = "drawbar doctor --brief shows whether a controller leads"
+"""The next step for a device whose attach has not begun."""
+
 
 def judge_taint(device: tree.Device, taint: tree.Taint) -> Finding:
     """Return the finding on a taint: its users and its end."""
@@ -39,8 +42,12 @@ def list_problems(device: tree.Device, now: datetime.datetime) -> Iterator[tree.
         message = f"is unhealthy: {device.health_message or 'no reason is reported'}"
         yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
     elif _is_overdue(device, now) and not device.release_blocker:
-        message = f"is {device.state} for too long: it waits for {device.waits_for}"
-        yield tree.Problem(severity=Severity.ERROR.value, message=message, remedy=remedy)
+        is_begun = device.state != tree.ALLOCATED
+        yield tree.Problem(
+            severity=(Severity.ERROR if is_begun else Severity.WARNING).value,
+            message=f"is {device.state} for too long: it waits for {device.waits_for}",
+            remedy=remedy if is_begun else LEADER,
+        )
     elif device.refusal:
         step = "detached" if device.state in ("Releasing", "Released") else "attached"
         message = f"is not {step} yet ({device.refusal}): it waits for {device.waits_for}"

@@ -6,6 +6,8 @@
 import msgspec
 
 FREE, ALLOCATED, IN_USE, HELD = "Free", "Allocated", "InUse", "Held"
+BEGIN = "the controller, to begin the attach"
+"""The wait of a device in the state `Allocated`."""
 # The states in which a device waits for nothing.
 SETTLED = frozenset({FREE, IN_USE, HELD, "Ready", "Idle"})
 

@@ -110,7 +110,7 @@ class _Judgement(msgspec.Struct, frozen=True, kw_only=True):
             severity=self.severity or Severity(row.severity),
             subject=_subject(fabric),
             message=self.message.format(reason=condition.reason, message=condition.message),
-            remedy=re.sub(r"(?<=fabric[ /])NAME\b", fabric.metadata.name, row.advice),
+            remedy=re.sub(r"(?:(?<=fabric[ /])|(?<=fabric check ))NAME\b", fabric.metadata.name, row.advice),
         )
 
 
