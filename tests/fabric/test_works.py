@@ -142,6 +142,28 @@ async def test_the_listing_of_the_fabric_overrides_its_answer(
     assert (operation.succeeded, operation.side_effects_unknown) == (succeeded, False)
 
 
+@pytest.mark.parametrize(("looks", "succeeded"), [(1, True), (3, True), (4, False)])
+async def test_an_effect_that_the_manager_shows_late_is_waited_for(
+    memory, operations, monkeypatch, looks, succeeded
+):
+    monkeypatch.setattr(works, "LOOK_AGAIN_SECONDS", (0.0, 0.0, 0.0))
+    looking, left = memory.looking, [looks]
+
+    @asynccontextmanager
+    async def late():
+        async with looking():
+            if memory.changes and left[0]:
+                left[0] -= 1
+                assert memory.pending, "a device is not free while its attach is not known to have ended"
+                if not left[0]:
+                    memory._change(ATTACH)
+            yield
+
+    memory.looking, memory.is_effective = late, False
+    operation = await operations.begin(ATTACH, patience_seconds=30)
+    assert (operation.succeeded, memory.changes, memory.pending) == (succeeded, 1, {})
+
+
 async def test_an_end_that_cannot_be_read_is_unknown(memory, operations):
     memory.gate.clear()
     await operations.begin(ATTACH, patience_seconds=0.01)

@@ -29,6 +29,8 @@ _KINDS: Mapping[type[judgement.Request], contract.OperationKind] = MappingProxyT
 )
 REMEMBERED_OPERATIONS = 1024
 ASK_AGAIN_SECONDS = 0.5
+# Between further looks at an accepted change, which some managers show late.
+LOOK_AGAIN_SECONDS = (0.5, 1.0, 2.0)
 
 # Called with the progress in percent and the seconds until the next one; None if unknown.
 Report = Callable[[int | None, float | None], None]
@@ -236,18 +238,26 @@ class Works:
         """
         operation, request, backend = record.operation, record.request, self._backend
         device: contract.Device | None = None
+        pauses = iter(LOOK_AGAIN_SECONDS if error is None else ())
         try:
-            async with backend.looking():
-                backend.pending.pop(device_id, None)
-                backend.publish()
-                device = self._outcome(request, came)
-                error = judgement.verify(
-                    request,
-                    device,
-                    error,
-                    shows_requests=self._shows_requests,
-                    is_whole=backend.history.is_whole,
-                )
+            while True:
+                async with backend.looking():
+                    device = self._outcome(request, came)
+                    seen = judgement.verify(
+                        request,
+                        device,
+                        error,
+                        shows_requests=self._shows_requests,
+                        is_whole=backend.history.is_whole,
+                    )
+                    is_late = isinstance(seen, errors.Unavailable) and not seen.side_effects_unknown
+                    pause = next(pauses, None) if is_late else None
+                    if pause is None:
+                        backend.pending.pop(device_id, None)
+                        backend.publish()
+                        device, error = self._outcome(request, came), seen
+                        break
+                await asyncio.sleep(pause)
         except errors.FabricError as blind:
             backend.pending.pop(device_id, None)
             error = judgement.unknown(error or blind)

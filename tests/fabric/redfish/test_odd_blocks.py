@@ -251,3 +251,30 @@ async def test_a_block_whose_collection_of_parts_cannot_be_read_is_no_device(uri
         inventory = await adapter.devices()
     assert "machine" not in {device.id for device in inventory.devices}
     assert inventory.unread == (f"{uri} cannot be read: the service answers with 500",)
+
+
+@pytest.mark.parametrize("key", ["ActionParameterUnknown", "ActionParameterNotSupported"])
+async def test_an_action_that_knows_no_etag_is_asked_for_without_one(key):
+    made = composition()
+    uri = f"{ROOT}/Systems/s1"
+    actions = {
+        f"#ComputerSystem.{name}": {"target": f"{uri}/Actions/{name}"}
+        for name in ("AddResourceBlock", "RemoveResourceBlock")
+    }
+    made.tree[uri] |= {"@odata.etag": '"1"', "Actions": actions}
+    refused = {"error": {"@Message.ExtendedInfo": [{"MessageId": f"Base.1.18.{key}"}]}}
+
+    def hook(method, path, body):
+        if method != "POST":
+            return None
+        if "ComputerSystemETag" in body:
+            return answer(refused, 400)
+        listed = made.tree[uri]["Links"]["ResourceBlocks"]
+        (listed.append if "Add" in path else listed.remove)(body["ResourceBlock"])
+        return answer({}, 200)
+
+    made.hook = hook
+    async with adapting(made) as adapter:
+        assert (await adapter.attach(attach("device", "s1"))).succeeded
+        assert (await adapter.detach(detach("device", "s1"))).succeeded
+    assert len(made.changes) == 3

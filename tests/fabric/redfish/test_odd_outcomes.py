@@ -230,3 +230,83 @@ async def test_the_reason_of_a_task_without_effect_is_told(shown):
     made.hook = hook
     async with adapting(made) as adapter:
         assert "no lanes" in (await adapter.attach(attach())).error.message
+
+
+# --- accepted changes ---
+
+FULL = {"MessageId": "Fabric.1.0.ZoneFull", "Message": "the zone is full"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"@Message.ExtendedInfo": [FULL | {"MessageSeverity": "Critical"}]},
+        {"Id": "x", "@Message.ExtendedInfo": [FULL | {"Severity": "Warning"}]},
+        {"Id": "x", "Links@Message.ExtendedInfo": [FULL]},
+    ],
+    ids=["critical", "warning", "of a property"],
+)
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_a_message_beside_a_success_is_told_if_the_fabric_shows_no_effect(body, is_made):
+    made = service()
+
+    def hook(method, path, content):
+        if (method, path) != ("POST", ZONES):
+            return None
+        if is_made:
+            made._default(method, path, content)
+        return answer(body)
+
+    made.hook = hook
+    async with adapting(made) as adapter:
+        operation = await adapter.attach(attach())
+    assert operation.succeeded == is_made
+    assert is_made or "the zone is full" in operation.error.message
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"MessageId": "Base.1.8.Success", "MessageSeverity": "Warning"},
+        {"MessageId": "IDRAC.2.8.SYS413", "Severity": "OK"},
+        FULL,
+    ],
+)
+async def test_a_harmless_message_beside_a_success_ends_no_wait_for_the_effect(entry):
+    made, late = service(), []
+
+    def hook(method, path, content):
+        if (method, path) == ("POST", ZONES):
+            late.extend([content, None, None])
+            return answer({"@Message.ExtendedInfo": [entry]})
+        if (method, path) == ("GET", ZONES) and late and late.pop() is not None:
+            made._default("POST", ZONES, made.changes[-1][2])
+        return None
+
+    made.hook = hook
+    async with adapting(made) as adapter:
+        assert (await adapter.attach(attach())).succeeded
+    assert [method for method, *_ in made.changes] == ["POST"]
+
+
+async def test_an_account_that_may_only_change_its_password_is_told_so():
+    made = service()
+    made.tree[ROOT]["Links"] = {"Sessions": link(SESSIONS)}
+    refused = {"error": {"@Message.ExtendedInfo": [{"MessageId": "Base.1.8.PasswordChangeRequired"}]}}
+
+    def hook(method, path, _):
+        if (method, path) == ("POST", SESSIONS):
+            return answer({"Id": "7"}, 201, X_Auth_Token="a token")
+        return None if path == ROOT else answer(refused, 403)
+
+    made.hook = hook
+    async with serving(made):
+        config = contract.AdapterConfig(
+            name="fab",
+            endpoint=made.url,
+            timeout_seconds=60,
+            credentials=contract.Credentials(username="user", password="a password"),
+        )
+        with pytest.raises(errors.Unauthenticated, match="give the account a new password"):
+            await RedfishAdapter.connect(config)
+    assert [path for _, path, _ in made.changes].count(SESSIONS) == 1

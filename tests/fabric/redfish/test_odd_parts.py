@@ -119,15 +119,38 @@ async def test_a_collection_of_a_service_that_is_busy_for_a_moment_is_asked_for_
 
 
 @pytest.mark.parametrize(
-    ("shown", "property_shown", "taken"),
-    [("abc", None, '"abc"'), ('"abc"', "abc", "abc"), ('""1""', '"1"', '"1"'), ('W/"1"', '"1"', '"1"')],
-    ids=["without quotes", "property without quotes", "quoted twice", "weak"],
+    ("shown", "property_shown", "forms"),
+    [
+        ("abc", None, ("abc", '"abc"')),
+        ('"abc"', "abc", ('"abc"', "abc")),
+        ('""1""', '"1"', ('""1""', '"1"', "1")),
+        ('W/"1"', '"1"', ('W/"1"', '"1"', "1")),
+        ('W/"1"', None, ('W/"1"', '"1"', "1")),
+        ('"1-gzip"', None, ('"1-gzip"', '"1"', "1")),
+        ('"1;gzip"', 7, ('"1;gzip"', "7", '"1"', "1")),
+        (r'"\"1\""', None, (r'"\"1\""', '"1"', "1")),
+    ],
+    ids=["bare", "bare property", "quoted twice", "weak", "made weak", "compressed", "number", "escaped"],
 )
-def test_another_form_of_a_refused_etag_is_tried_for_a_resource_that_is_unchanged(
-    shown, property_shown, taken
-):
+def test_the_forms_of_an_etag_are_those_that_services_compare_it_with(shown, property_shown, forms):
     document = Document(uri="/z", body={"@odata.etag": property_shown} if property_shown else {}, etag=shown)
-    assert changing.find_other_etag(document, shown) == taken
+    assert changing.list_etags(document) == forms
+
+
+@pytest.mark.parametrize("taken", ['"1"', "1"], ids=["strong", "bare"])
+async def test_each_form_of_a_refused_etag_is_tried_for_a_resource_that_is_unchanged(taken):
+    made = service([["h1", "gpu-2"]])
+    made.tree[f"{ZONES}/0"]["@odata.etag"] = taken
+    made.show_etag = lambda _: 'W/"1"'
+    # The property is hidden, as by a service that shows the header alone.
+    made.hook = lambda method, path, _: (
+        answer({name: each for name, each in made.tree[path].items() if name != "@odata.etag"}, ETag='W/"1"')
+        if (method, path) == ("GET", f"{ZONES}/0")
+        else None
+    )
+    async with adapting(made, profile="h3") as adapter:
+        assert (await adapter.attach(attach())).succeeded
+    assert [method for method, *_ in made.changes] == ["PATCH"] * (2 if taken == '"1"' else 3)
 
 
 @pytest.mark.parametrize("status", [412, 428])

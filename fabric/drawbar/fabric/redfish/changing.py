@@ -6,7 +6,8 @@ a time, since its connections may be one resource of the service.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Set
+import re
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, errors
@@ -25,6 +26,8 @@ from drawbar.fabric.redfish import (
 )
 from drawbar.fabric.works import Report
 
+_WITHOUT_QUOTES = str.maketrans("", "", '"\\')
+_COMPRESSED = re.compile(r"[-;]+(?:gzip|deflate|br)$")
 # Of one change, each after another client has changed the same resource.
 ATTEMPTS = 4
 
@@ -67,6 +70,8 @@ class Changer:
         self._uses_etags = uses_etags
         # Whether the connections are read one by one before a change: an expanded collection shows no ETags of them.
         self._reads_singly = False
+        # An action changes nothing but its own device, so it may go without the ETag that a service does not know as a parameter.
+        self._marks_actions = uses_etags
         # By host id, and one for slices.
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -185,23 +190,25 @@ class Changer:
                 asyncio.timeout(self._task_seconds),
                 self._locks.setdefault(intent.host_id, asyncio.Lock()),
             ):
-                stale = ""
+                refused: list[str] = []
                 for attempt in range(1, ATTEMPTS + 1):
-                    refused = await self._attempt(intent, stale, report, is_last=attempt == ATTEMPTS)
-                    if refused is None:
+                    etag = await self._attempt(intent, refused, report, is_last=attempt == ATTEMPTS)
+                    if etag is None:
                         return
-                    stale = refused
+                    refused.append(etag)
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
 
-    async def _attempt(self, intent: Intent, stale: str, report: Report, *, is_last: bool) -> str | None:
-        """Plan and send a change once; return None at its end, or the ETag that the service refused.
+    async def _attempt(
+        self, intent: Intent, refused: Sequence[str], report: Report, *, is_last: bool
+    ) -> str | None:
+        """Plan and send a change once; return None at its end, or the ETag that the service refused; an empty one if it had none.
 
         Args:
             intent: the change.
-            stale: the ETag that the service refused before; empty if none.
+            refused: the ETags that the service refused before.
             report: called with the progress.
             is_last: whether a refused ETag is an error.
 
@@ -214,14 +221,15 @@ class Changer:
             if call is None:
                 return None
             watched = self._guard.watch(call, intent.host_id, intent.meant)
-        etag = await self._find_etag(call, stale)
+        etag = await self._find_etag(call, refused)
         try:
             answer = await self._send(call, etag, report)
         except errors.FabricError as error:
-            if not is_last and self._may_repeat(error, call):
+            if not is_last and self._may_repeat(error, call, etag):
                 self._reads_singly |= call.etag is None
-                return call.etag or ""
-            _suggest_etags(error, is_unchanged=bool(etag) and call.etag == stale)
+                self._marks_actions &= error.reason != messages.UNKNOWN_PARAMETER
+                return etag or ""
+            _suggest_etags(error, is_unchanged=bool(etag) and call.etag in refused)
             if error.side_effects_unknown and await self._is_made(intent, watched, call):
                 return None
             raise
@@ -230,8 +238,10 @@ class Changer:
         await self._guard.check(watched, call, answer)
         return None
 
-    def _may_repeat(self, error: errors.FabricError, call: calls.Call) -> bool:
+    def _may_repeat(self, error: errors.FabricError, call: calls.Call, etag: str | None) -> bool:
         """Return whether a change was refused for its ETag, or for the lack of one that a single reading may show."""
+        if error.reason == messages.UNKNOWN_PARAMETER:
+            return call.action is not None and etag is not None
         is_required = error.reason == messages.ETAG_REQUIRED and self._uses_etags and call.etag is None
         return error.reason == errors.Reason.STALE_ETAG or (is_required and not self._reads_singly)
 
@@ -271,26 +281,32 @@ class Changer:
             return intent.conclude is not None and await intent.conclude()
         return False
 
-    async def _find_etag(self, call: calls.Call, stale: str) -> str | None:
+    async def _find_etag(self, call: calls.Call, refused: Sequence[str]) -> str | None:
         """Return the ETag that a change carries; None if it carries none.
 
-        If the service has refused it although the resource is unchanged, this is the ETag of the property: some services quote
-        that of the header twice.
+        If the service has refused it although the resource is unchanged, this is another form of it.
         """
-        if not self._uses_etags or call.etag is None:
+        is_marked = self._uses_etags if call.action is None else self._marks_actions
+        if not is_marked or call.etag is None:
             return None
-        if call.etag != stale:
+        if call.etag not in refused:
             return call.etag
         document = await self._client.get(call.uri if call.action is None else call.action.resource_uri)
-        return find_other_etag(document, stale) if document.etag == stale else call.etag
+        if document.etag != call.etag:
+            return call.etag
+        return next((each for each in list_etags(document) if each not in refused), call.etag)
 
 
-def find_other_etag(document: documents.Document, stale: str) -> str:
-    """Return another form of an ETag that the service refuses and still shows: that of the property, or with quotes."""
-    shown = document.value(documents.ETAG)
-    if isinstance(shown, str) and shown not in ("", stale):
-        return shown
-    return stale if stale.endswith('"') else f'"{stale}"'
+def list_etags(document: documents.Document) -> tuple[str, ...]:
+    """Return the forms of a resource's ETag: of the header, of the property, as a strong one, and without quotes.
+
+    Some services quote the ETag of the header twice. Some mark it as weak, or have a proxy that marks it so or adds `-gzip` when it
+    compresses the answer, and compare it with the strong one (RFC 9110, section 13.1.1).
+    """
+    etag = document.etag or ""
+    bare = _COMPRESSED.sub("", etag.removeprefix("W/").translate(_WITHOUT_QUOTES))
+    forms = (etag, documents.as_text(document.value(documents.ETAG)), f'"{bare}"', bare)
+    return tuple(dict.fromkeys(filter(None, forms)))
 
 
 def _suggest_etags(error: errors.FabricError, *, is_unchanged: bool) -> None:

@@ -183,7 +183,7 @@ class Client:
             await self._task_ended(answer, what, on_progress)
         elif answer.status not in {200, 201, 204}:
             raise self._wire.build_malformed(what, f"answered with the status {answer.status}", changes=True)
-        elif messages.is_refusal(answer.body):
+        elif messages.is_refusal(answer.body) or messages.is_objection(answer.body):
             refused = messages.refusal(
                 answer.status, answer.body, what=what, changes=True, redacted=self._wire.redact
             )
@@ -339,7 +339,7 @@ class Client:
         except errors.Unauthenticated as error:
             if self._session.refused_login is not None:
                 raise self._session.refused_login from error
-            if is_open or not token:
+            if is_open or not token or error.reason == messages.EXPIRED_LOGIN:
                 raise
             if url in self._denied and token == self._accepted_token:
                 raise messages.explain_privilege(error) from error

@@ -19,8 +19,10 @@ MESSAGES = 8
 # What of `FabricError.vendor` has the header WWW-Authenticate.
 CHALLENGE = "authenticate"
 BUSY = "SERVICE_BUSY"
+EXPIRED_LOGIN = "PASSWORD_CHANGE_REQUIRED"
 ETAG_REQUIRED = "ETAG_REQUIRED"
 SESSION_LIMIT = "SESSION_LIMIT"
+UNKNOWN_PARAMETER = "UNKNOWN_PARAMETER"
 SESSION_ENDED = "SESSION_ENDED"
 # Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
 FINAL_REASONS = frozenset({"HTTP_500", "RESOURCE_IN_USE", str(errors.Reason.STALE_ETAG)})
@@ -34,6 +36,7 @@ _WORDS_LEVELS = 4
 _POINTER = re.compile(r"extended ?info|see resolution", re.IGNORECASE)
 # Keys of messages about a success: iLO answers with them in the form of an error.
 _SUCCESSES = frozenset({"Created", "NoOperation", "Success"})
+_SEVERE = frozenset({"critical", "warning"})
 # An argument of a message, such as `%1`.
 _PLACE = re.compile(r"%([1-9])")
 
@@ -65,9 +68,11 @@ _BY_KEY: Mapping[str, _Error] = MappingProxyType(
         "AccessDenied": (errors.PermissionDenied, ""),
         "NoValidSession": (errors.Unauthenticated, SESSION_ENDED),
         "ResourceAtUriUnauthorized": (errors.Unauthenticated, ""),
-        "PasswordChangeRequired": (errors.Unauthenticated, "PASSWORD_CHANGE_REQUIRED"),
+        "PasswordChangeRequired": (errors.Unauthenticated, EXPIRED_LOGIN),
         "OperationNotAllowed": (errors.Unimplemented, ""),
         "ActionNotSupported": (errors.Unimplemented, ""),
+        "ActionParameterNotSupported": (errors.InvalidArgument, UNKNOWN_PARAMETER),
+        "ActionParameterUnknown": (errors.InvalidArgument, UNKNOWN_PARAMETER),
         "CreateFailedMissingReqProperties": (errors.Unimplemented, "OTHER_FORM"),
         "PropertyNotWritable": (errors.Unimplemented, "OTHER_FORM"),
         "ResourceBlockInUse": (errors.FailedPrecondition, "RESOURCE_BLOCK_IN_USE"),
@@ -159,6 +164,17 @@ def is_refusal(body: documents.Json) -> bool:
     """Return whether an answer is an error and nothing else, whatever its status."""
     shown = {name for name in body if not name.startswith("@")}
     return shown == {"error"} and _SUCCESSES.isdisjoint(_keys(find_extended(body), body))
+
+
+def is_objection(body: documents.Json) -> bool:
+    """Return whether an accepted change comes with a message against it, or against one of its properties (DSP0266, "Modification")."""
+    for name in body:
+        for entry in documents.objects(body, name) if name.endswith(EXTENDED) else ():
+            severity = documents.word(entry, "MessageSeverity") or documents.word(entry, "Severity")
+            is_severe = severity in _SEVERE or (not severity and name != EXTENDED)
+            if is_severe and _SUCCESSES.isdisjoint(_keys((entry,), {})):
+                return True
+    return False
 
 
 def failure(body: documents.Json, *, what: str, redacted: Callable[[str], str]) -> errors.FabricError:
@@ -265,7 +281,7 @@ def _remedy(kind: type[errors.FabricError], reason: str) -> str:
         return "; end sessions there, or raise their limit"
     if reason == ETAG_REQUIRED:
         return "; it demands an ETag and shows none: leave out the parameter `etags: no`, or tell the vendor"
-    if reason == "PASSWORD_CHANGE_REQUIRED":
+    if reason == EXPIRED_LOGIN:
         return "; give the account a new password, and put that into the Fabric's Secret"
     if kind is errors.Unauthenticated:
         return "; look at the user name and password in the Fabric's Secret"
