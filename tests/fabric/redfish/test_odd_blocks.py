@@ -77,6 +77,20 @@ async def test_two_blocks_of_one_processor_are_offered_once():
         assert [device.id for device in (await adapter.devices()).devices] == ["device"]
 
 
+async def test_a_block_of_a_storage_and_one_of_its_sole_drive_are_one_device():
+    made = composition()
+    drive, storage = f"{ROOT}/Chassis/c/Drives/1", f"{ROOT}/Storage/1"
+    made.put(drive, **{"@odata.type": "#Drive.v1_21_0.Drive"}, Protocol="NVMe", SerialNumber="S7A0NE0W100123")
+    made.put(storage, **{"@odata.type": "#Storage.v1_18_0.Storage"}, Drives=[link(drive)])
+    made.put(f"{BLOCKS}/drive", ResourceBlockType=["Storage"], Drives=[link(drive)])
+    made.put(f"{BLOCKS}/storage", ResourceBlockType=["Storage"], Storage=[link(storage)])
+    made.collect(BLOCKS, "drive", "storage", "machine")
+    async with adapting(made) as adapter:
+        assert [device.id for device in (await adapter.devices()).devices] == ["drive"]
+        made.tree[f"{ROOT}/Systems/s1"]["Links"]["ResourceBlocks"].append(link(f"{BLOCKS}/storage"))
+        assert [device.id for device in (await adapter.devices()).devices] == ["storage"]
+
+
 # --- shared arrays ---
 
 

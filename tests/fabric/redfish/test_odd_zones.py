@@ -3,6 +3,7 @@
 import pytest
 from tests.scenes.redfish_servers import ROOT, adapting, link, put_gpu
 from tests.scenes.redfish_services import (
+    CARD,
     ENDPOINTS,
     FABRIC,
     GPU_1,
@@ -284,6 +285,25 @@ async def test_a_card_with_two_endpoints_is_offered_once(zones, shown):
         each.id: each.connection.host_id if each.connection else None for each in inventory.devices
     } == shown
     assert "has the parts of" in inventory.oddities[0]
+
+
+@pytest.mark.parametrize(
+    "order", [("gpu-1", "gpu-2"), ("gpu-2", "gpu-1")], ids=["card first", "processor first"]
+)
+@pytest.mark.parametrize("is_attached", [False, True])
+async def test_an_endpoint_of_a_processor_and_one_of_its_card_are_one_device(order, is_attached):
+    made = service([["h1", "gpu-2"]] if is_attached else [])
+    of_card, of_processor = (f"{ENDPOINTS}/{name}" for name in order)
+    uri = f"{ROOT}/Systems/hgx/Processors/GPU_0"
+    processor = {"@odata.type": "#Processor.v1_20_0.Processor", "ProcessorType": "GPU", "Model": "H100"}
+    made.put(uri, **processor, Links={"PCIeDevice": link(CARD)})
+    made.tree[of_card]["ConnectedEntities"][0]["EntityLink"] = link(CARD)
+    made.tree[of_processor]["ConnectedEntities"][0]["EntityLink"] = link(uri)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert [(each.id, each.connection is not None) for each in inventory.devices] == [
+        (GPU_2, True) if is_attached else (GPU_1, False)
+    ]
 
 
 # --- zones with several hosts ---

@@ -58,6 +58,7 @@ class _Read:
         unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
         parts: the first part of each device, with the name of its array, by device id.
+        cards: the URIs of the PCIe devices of each device's parts, by device id.
         elsewhere: the URIs of blocks that are composed, or being composed, and are in no listed system.
         zones: the ids of the resource zones of each block of a host, by the block's URI.
         oddities: see `views.View`.
@@ -70,6 +71,7 @@ class _Read:
     unnamed: tuple[Document, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     parts: Mapping[str, tuple[str, Document]] = field(default_factory=dict)
+    cards: Mapping[str, frozenset[str]] = field(default_factory=dict)
     elsewhere: frozenset[str] = frozenset()
     zones: Mapping[str, frozenset[str]] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
@@ -169,6 +171,7 @@ class Composition:
                 device_id: frozenset(uri for name in _PARTS for uri in block.links(name))
                 for device_id, block in read.blocks.items()
             },
+            read.cards,
         )
         oddities += twins
         hosts = {
@@ -452,6 +455,7 @@ def _devices(
     devices: dict[str, contract.Device] = {}
     used: dict[str, Document] = {}
     first: dict[str, tuple[str, Document]] = {}
+    cards: dict[str, frozenset[str]] = {}
     oddities = []
     there = sorted((block for block in blocks if not entities.is_gone(block)), key=lambda block: block.uri)
     usable_ids = views.find_usable_ids(block.id for block in there)
@@ -466,7 +470,8 @@ def _devices(
         used[block.id] = block
         if named := _list_parts(block, read):
             first[block.id] = named[0]
-    return _Read(blocks=used, devices=devices, parts=first, oddities=tuple(oddities))
+            cards[block.id] = entities.cards(part for _, part in named)
+    return _Read(blocks=used, devices=devices, parts=first, cards=cards, oddities=tuple(oddities))
 
 
 def _state(block: Document) -> str:

@@ -71,6 +71,7 @@ class Read:
         zones: of endpoints, of all fabrics.
         devices: not attached, by id.
         targets: the endpoint or memory chunk of each device, by device id.
+        cards: the URIs of the PCIe devices of each device's parts, by device id.
         hosts: without ports, by id.
         initiators: the URIs of each host's endpoints, by host id.
         host_ids: by the URI of an initiator.
@@ -88,6 +89,7 @@ class Read:
     zones: tuple[Zone, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     targets: Mapping[str, Document] = field(default_factory=dict)
+    cards: Mapping[str, frozenset[str]] = field(default_factory=dict)
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
     initiators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     host_ids: Mapping[str, str] = field(default_factory=dict)
@@ -147,6 +149,10 @@ def from_ends(
         fabrics=fabrics,
         devices=shown.devices,
         targets=shown.targets,
+        cards={
+            device_id: entities.cards(behind[uri] for uri in entities.links(target) if uri in behind)
+            for device_id, target in shown.targets.items()
+        },
         hosts=named.hosts,
         initiators=named.initiators,
         host_ids={uri: host_id for host_id, listed in named.initiators.items() for uri in listed},
@@ -412,7 +418,7 @@ def view(
         )
         devices[device_id] = replace(device, connection=connection)
     links = {device_id: frozenset(entities.links(target)) for device_id, target in read.targets.items()}
-    devices, twins = views.drop_twins(devices, links)
+    devices, twins = views.drop_twins(devices, links, read.cards)
     hosts = {
         host_id: replace(host, ports=_ports(read, host_id, used, most=ports))
         for host_id, host in read.hosts.items()

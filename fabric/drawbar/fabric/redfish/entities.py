@@ -117,6 +117,12 @@ def links(endpoint: Document) -> tuple[str, ...]:
     return tuple(dict.fromkeys(uri for uri in uris if uri))
 
 
+def cards(parts: Iterable[Document]) -> frozenset[str]:
+    """Return the URIs of the parts' PCIe devices, and of the drives of a storage."""
+    listed = (uri for part in parts for uri in (part.link("Links", "PCIeDevice"), *part.links("Drives")))
+    return frozenset(filter(None, listed))
+
+
 def chunks(endpoint: Document) -> tuple[str, ...]:
     """Return the URIs of the memory chunks behind the endpoint, of the type or at the place of one."""
     entities = endpoint.objects("ConnectedEntities")

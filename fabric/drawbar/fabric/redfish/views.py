@@ -127,23 +127,35 @@ def describe_unreached(
 
 
 def drop_twins(
-    devices: Mapping[str, contract.Device], parts: Mapping[str, frozenset[str]]
+    devices: Mapping[str, contract.Device],
+    parts: Mapping[str, frozenset[str]],
+    cards: Mapping[str, frozenset[str]],
 ) -> tuple[dict[str, contract.Device], tuple[str, ...]]:
-    """Return the devices without the free ones that consist of the parts of another one, and a sentence for each of these.
+    """Return the devices without the free ones that consist of the parts or cards of another one, and a sentence for each of these.
 
-    A card with two endpoints would be offered twice, and be free at the second while it is attached by the first.
+    A card with two endpoints would be offered twice, and be free at the second while it is attached by the first. One of them may
+    link to its PCIe device, and the other one to its processor.
 
     Args:
         devices: by id.
         parts: the URIs of each device's parts, by device id, also of devices that are not shown.
+        cards: the URIs of these parts' PCIe devices and drives, by device id.
     """
     kept = dict(devices)
     sentences = []
     first: dict[frozenset[str], str] = {}
+    by_card: dict[frozenset[str], str] = {}
     # Those that are not shown may be attached.
     shown = {name for name, device in devices.items() if device.connection is None}
     for name in sorted(parts, key=lambda name: (name in shown, name)):
-        other = first.setdefault(parts[name], name) if parts[name] else name
+        if not parts[name]:
+            continue
+        other = first.setdefault(parts[name], name)
+        card = cards.get(name, frozenset())
+        if other == name:
+            other = by_card.get(parts[name]) or first.get(card, name)
+        if card:
+            by_card.setdefault(card, name)
         if other != name and name in shown:
             del kept[name]
             sentences.append(f"device {name} has the parts of device {other}, so it is not listed")
