@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from tests.scenes import redfish_servers
+from tests.scenes.redfish_servers import ROOT, adapting, link, put_host
 
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.redfish import transcripts
@@ -124,3 +126,100 @@ async def test_an_answer_that_breaks_off_leaves_the_device_and_its_other_identif
     inventory = await adapter.devices()
     assert inventory.devices
     assert inventory.unread == ()
+
+
+# --- a number that no node reads ends no search ---
+
+CHASSIS = f"{ROOT}/Chassis/c"
+CARD, PROCESSOR = f"{CHASSIS}/PCIeDevices/1", f"{ROOT}/Systems/hgx/Processors/1"
+FUNCTION, PORT = f"{CARD}/PCIeFunctions/0", f"{CHASSIS}/NetworkAdapters/1/NetworkDeviceFunctions/1"
+LOGICAL, MEMORY_URI = f"{CARD}/CXLLogicalDevices/1", f"{CHASSIS}/Memory/1"
+UUID = "6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11"
+GCXLID = {"DurableName": "CB-7B-6A-39-22-DF-E1-00:0000", "DurableNameFormat": "GCXLID"}
+PRINTED = {"SerialNumber": "1654422007043"}
+OF_NVIDIA = {"ProcessorType": "GPU", "Manufacturer": "NVIDIA"}
+OF_AMD = {"ProcessorType": "GPU", "Manufacturer": "AMD"}
+BY_GCXLID = (Kind.PCIE_DSN, "cb-7b-6a-39-22-df-e1-00")
+# The endpoint's link and class code, the other resources by URI, and the identifier to be found.
+LATER = {
+    "UUID of the card's processor": (
+        CARD,
+        "0x030200",
+        {
+            CARD: {**PRINTED, "Links": {"Processors": [link(PROCESSOR)]}},
+            PROCESSOR: {**OF_NVIDIA, "UUID": UUID},
+        },
+        (Kind.GPU_UUID, UUID),
+    ),
+    "UUID of the processor's card": (
+        PROCESSOR,
+        "0x030200",
+        {PROCESSOR: {**OF_NVIDIA, **PRINTED, "Links": {"PCIeDevice": link(CARD)}}, CARD: {"UUID": UUID}},
+        (Kind.GPU_UUID, UUID),
+    ),
+    "UUID two links away from a function": (
+        FUNCTION,
+        "0x030200",
+        {
+            FUNCTION: {"ClassCode": "0x030200", "Links": {"PCIeDevice": link(CARD)}},
+            CARD: {**PRINTED, "Links": {"Processors": [link(PROCESSOR)]}},
+            PROCESSOR: {**OF_NVIDIA, "UUID": UUID},
+        },
+        (Kind.GPU_UUID, UUID),
+    ),
+    "number of another label of the board": (
+        PROCESSOR,
+        "0x120000",
+        {
+            PROCESSOR: {**OF_AMD, "SerialNumber": "PCB052210-0076", "Links": {"PCIeDevice": link(CARD)}},
+            CARD: {"SerialNumber": "692231000117"},
+        },
+        (Kind.BOARD_SERIAL, "692231000117"),
+    ),
+    "address behind a PCIe function": (
+        CARD,
+        "0x020000",
+        {
+            CARD: {"SerialNumber": "MT2304XZ04QF", "Links": {"PCIeFunctions": [link(FUNCTION)]}},
+            FUNCTION: {"ClassCode": "0x020000", "Links": {"NetworkDeviceFunctions": [link(PORT)]}},
+            PORT: {"Ethernet": {"PermanentMACAddress": "94:6d:ae:51:c0:2a"}},
+        },
+        (Kind.MAC, "94:6d:ae:51:c0:2a"),
+    ),
+    "GCXLID of a memory's logical device": (
+        MEMORY_URI,
+        None,
+        {
+            MEMORY_URI: {"SerialNumber": "CMMD-A07713", "CXL": {"LabelStorageSizeBytes": 0}}
+            | {"Links": {"CXLLogicalDevices": [link(LOGICAL)]}},
+            LOGICAL: {"Identifiers": [GCXLID]},
+        },
+        BY_GCXLID,
+    ),
+    "GCXLID of a card's logical device": (
+        CARD,
+        None,
+        {
+            CARD: {"SerialNumber": "CMMD-A07713", "CXLDevice": {"DeviceType": "Type3"}}
+            | {"CXLLogicalDevices": link(f"{CARD}/CXLLogicalDevices")},
+            f"{CARD}/CXLLogicalDevices": {"Members": [link(LOGICAL)], "Members@odata.count": 1},
+            LOGICAL: {"Identifiers": [GCXLID]},
+        },
+        BY_GCXLID,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+async def test_a_serial_number_that_no_node_reads_ends_no_search(case):
+    linked, class_code, resources, wanted = LATER[case]
+    made = redfish_servers.Service()
+    for uri, properties in resources.items():
+        made.put(uri, **properties)
+    entity = {"EntityType": "PCIeDevice", "EntityRole": "Target", "EntityLink": link(linked)}
+    if class_code is not None:
+        entity["EntityPciId"] = {"ClassCode": class_code}
+    made.put_fabric("PCIe", {"h1": put_host(made, "h1"), "card": entity})
+    async with adapting(made) as adapter:
+        (device,) = (await adapter.devices()).devices
+    assert wanted in list_identifiers(device)

@@ -151,9 +151,9 @@ async def read_identifiers(tree, *resources):
         pytest.param(
             [card(DISPLAY, SerialNumber="1654422009913", Links={"Processors": links(GPU)})],
             [resource("Processor", GPU, ProcessorType="GPU", UUID="8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55")],
-            {("board-serial", "1654422009913")},
-            0,
-            id="a-gpu-that-shows-its-number",
+            {("board-serial", "1654422009913"), ("gpu-uuid", "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55")},
+            1,
+            id="a-gpu-whose-printed-number-no-node-reads",
         ),
     ],
 )

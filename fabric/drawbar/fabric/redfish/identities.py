@@ -40,6 +40,14 @@ _LISTED_MAX = 16
 
 # Kinds that identify a device without another one.
 _PROVING = frozenset(Kind) - {Kind.PART_NUMBER, Kind.SERIAL, Kind.VENDOR}
+# Of classes whose nodes do not read every printed serial number.
+_PROVING_OF: Mapping[DeviceClass, frozenset[Kind]] = MappingProxyType(
+    {
+        DeviceClass.CXL_MEMORY: frozenset({Kind.PCIE_DSN}),
+        DeviceClass.GPU: frozenset({Kind.GPU_UNIQUE_ID, Kind.GPU_UUID, Kind.PCIE_DSN}),
+        DeviceClass.NIC: frozenset({Kind.MAC, Kind.NODE_GUID}),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +104,7 @@ def find_printed_serial(parts: Iterable[Document]) -> str | None:
 
 def is_proven(device_class: contract.DeviceClass, shown: Iterable[Identifier]) -> bool:
     """Return whether the identifiers are enough for a node, so that nothing more has to be read for them."""
-    kinds = {each.kind for each in shown}
-    if device_class is DeviceClass.NIC:
-        return not kinds.isdisjoint({Kind.MAC, Kind.NODE_GUID})
-    return not kinds.isdisjoint(_PROVING)
+    return not _PROVING_OF.get(device_class, _PROVING).isdisjoint(each.kind for each in shown)
 
 
 def is_named(device_class: contract.DeviceClass, parts: Iterable[Document]) -> bool:
@@ -124,10 +129,9 @@ def find_more(device_class: contract.DeviceClass, parts: Iterable[Document]) -> 
 def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Iterator[More]:
     """Yield the possible resources, the most specific first."""
     is_unknown = device_class is DeviceClass.OTHER
-    if is_unknown and not any(models.schema(part) == "PCIeFunction" for part in parts):
+    if is_unknown:
         # Their class code shows the device's class.
-        yield _find_collection(parts, "PCIeFunctions")
-        yield _find_linked(parts, "Links", "PCIeFunctions")
+        yield from _more_of_functions(parts)
     if device_class is DeviceClass.NIC or is_unknown:
         yield from _more_of_network(parts)
     if device_class is DeviceClass.NVME or is_unknown:
@@ -143,10 +147,18 @@ def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Ite
         yield _find_linked(parts, "Links", "Processor")
     if device_class is DeviceClass.CXL_MEMORY:
         yield _find_linked(parts, "Links", "CXLLogicalDevice")
+        yield _find_linked(parts, "Links", "CXLLogicalDevices")
         yield _find_collection(parts, "CXLLogicalDevices")
     if device_class is not DeviceClass.NVME:
         yield _find_linked(parts, "Assembly")
         yield _find_linked(parts, "Links", "PCIeDevice")
+
+
+def _more_of_functions(parts: tuple[Document, ...]) -> Iterator[More]:
+    """Yield the PCIe functions of a device, unless one is known already."""
+    if not any(models.schema(part) == "PCIeFunction" for part in parts):
+        yield _find_collection(parts, "PCIeFunctions")
+        yield _find_linked(parts, "Links", "PCIeFunctions")
 
 
 def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
@@ -164,6 +176,9 @@ def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
         yield More(resources=_adapters(parts))
     elif not has_address:
         yield _find_collection(parts, "Ports")
+    if not has_address:
+        # They link to their network functions.
+        yield from _more_of_functions(parts)
 
 
 def _find_linked(parts: tuple[Document, ...], *names: str) -> More:
