@@ -186,6 +186,19 @@ LATER = {
         },
         (Kind.MAC, "94:6d:ae:51:c0:2a"),
     ),
+    "UUID of a GPU whose audio is listed first": (
+        CARD,
+        None,
+        {
+            CARD: {
+                "UUID": UUID,
+                "Links": {"PCIeFunctions": [link(f"{CARD}/PCIeFunctions/1"), link(FUNCTION)]},
+            },
+            f"{CARD}/PCIeFunctions/1": {"ClassCode": "0x040300"},
+            FUNCTION: {"ClassCode": "0x030200"},
+        },
+        (Kind.GPU_UUID, UUID),
+    ),
     "GCXLID of a memory's logical device": (
         MEMORY_URI,
         None,

@@ -158,7 +158,8 @@ def _more_of_functions(parts: tuple[Document, ...]) -> Iterator[More]:
     """Yield the PCIe functions of a device, unless one is known already."""
     if not any(models.schema(part) == "PCIeFunction" for part in parts):
         yield _find_collection(parts, "PCIeFunctions")
-        yield _find_linked(parts, "Links", "PCIeFunctions")
+        # The first one, such as a GPU before its audio, shows the card's class.
+        yield More(resources=tuple(sorted(_find_linked(parts, "Links", "PCIeFunctions").resources)))
 
 
 def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
