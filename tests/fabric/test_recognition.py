@@ -12,6 +12,7 @@ from drawbar.fabric.witnesses import Identifier, Kind
 DSN = "9f-21-0f-69-a4-2d-b0-48"
 UUID = "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"
 NVIDIA, AMD, INTEL, MELLANOX, BROADCOM, XILINX = 0x10DE, 0x1002, 0x8086, 0x15B3, 0x14E4, 0x10EE
+HABANA, ACCELERATOR = 0x1DA3, DeviceClass.ACCELERATOR
 GPU, NIC, FPGA, NVME, CXL = (
     DeviceClass.GPU,
     DeviceClass.NIC,
@@ -71,6 +72,11 @@ def _identifier(kind: Kind, text: str) -> Identifier:
         pytest.param(GPU, NVIDIA, [], f"GPU-{UUID}", (Kind.GPU_UUID,), id="undeclared-uuid"),
         pytest.param(GPU, NVIDIA, [], DSN, (Kind.PCIE_DSN,), id="undeclared-dsn"),
         pytest.param(GPU, NVIDIA, [(Kind.PART_NUMBER, "2330-885-A1")], "", (), id="part-number"),
+        pytest.param(
+            ACCELERATOR, HABANA, [(Kind.VENDOR, "fuse-ver=01P4-HL3090A0")], "", (Kind.VENDOR,), id="gaudi"
+        ),
+        pytest.param(ACCELERATOR, HABANA, [(Kind.VENDOR, "tray=7")], "", (), id="vendors-own"),
+        pytest.param(ACCELERATOR, HABANA, [], "01P4-HL3090A0-18-U4V195", (Kind.VENDOR,), id="hl-smi"),
     ],
 )
 def test_the_forecast_names_the_kinds_that_a_node_reads(

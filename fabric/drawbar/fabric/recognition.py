@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     # The contract's other modules would take 0.5 MB of a node daemon, which forecasts nothing.
     from drawbar.fabric.contract import inventory
 
-NVIDIA, AMD, INTEL, MELLANOX, XILINX, KIOXIA = 0x10DE, 0x1002, 0x8086, 0x15B3, 0x10EE, 0x1E0F
+NVIDIA, AMD, INTEL, MELLANOX, XILINX, KIOXIA, HABANA = (
+    0x10DE,
+    0x1002,
+    0x8086,
+    0x15B3,
+    0x10EE,
+    0x1E0F,
+    0x1DA3,
+)
 
 STRENGTH = (
     Kind.GPU_UUID,
@@ -122,7 +130,7 @@ def forecast(device: "inventory.Device", *, has_slot: bool = False) -> Forecast:
     kinds = {
         shown.kind
         for shown in expand(device.identifiers)
-        if _is_readable(shown.kind, device.device_class, device.pci_vendor_id)
+        if _is_readable(shown, device.device_class, device.pci_vendor_id)
     }
     undeclared = witnesses.identifier(Kind.SERIAL, device.serial or "")
     if undeclared is not None:
@@ -221,8 +229,7 @@ def _kinds_by_form(undeclared: Identifier, device: "inventory.Device") -> set[Ki
     kinds = {
         reading.kind
         for reading in expand((undeclared,))
-        if isinstance(reading, Derived)
-        and _is_readable(reading.kind, device.device_class, device.pci_vendor_id)
+        if isinstance(reading, Derived) and _is_readable(reading, device.device_class, device.pci_vendor_id)
     }
     if not _DISTINCT.fullmatch(undeclared.value):
         # Decimal digits alone can be a number of any kind. Of CXL memory they are the one that its kernel shows.
@@ -231,9 +238,9 @@ def _kinds_by_form(undeclared: Identifier, device: "inventory.Device") -> set[Ki
     return kinds if device.device_class is DeviceClass.GPU else kinds - {Kind.GPU_UNIQUE_ID}
 
 
-def _is_readable(kind: Kind, device_class: DeviceClass, vendor: int | None) -> bool:
-    """Return whether a node can read identifiers of this kind from such a device."""
-    match kind:
+def _is_readable(shown: Identifier, device_class: DeviceClass, vendor: int | None) -> bool:
+    """Return whether a node can read such an identifier from such a device."""
+    match shown.kind:
         case Kind.PCIE_DSN:
             return True
         case Kind.GPU_UUID:
@@ -249,4 +256,5 @@ def _is_readable(kind: Kind, device_class: DeviceClass, vendor: int | None) -> b
         case Kind.VPD_SERIAL:
             return (device_class, vendor) in _VPD_WRITERS
         case _:
-            return False
+            # Of the kinds that are a vendor's own, a node reads the fuse version of a Gaudi alone.
+            return vendor in (None, HABANA) and shown.value.startswith("fuse-ver=")
