@@ -5,6 +5,7 @@ import pytest
 from tests.scenes import redfish_servers
 from tests.scenes.redfish_servers import ROOT, adapting, link, put_host
 
+from drawbar.fabric import recognition
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.redfish import transcripts
 from drawbar.fabric.redfish.adapter import RedfishAdapter
@@ -236,3 +237,29 @@ async def test_a_serial_number_that_no_node_reads_ends_no_search(case):
     async with adapting(made) as adapter:
         (device,) = (await adapter.devices()).devices
     assert wanted in list_identifiers(device)
+
+
+@pytest.mark.parametrize(
+    ("processor", "class_code", "ids"),
+    [
+        ({**OF_AMD, "SerialNumber": "692413001234"}, "0x120000", (0x1002, 0x74A1)),
+        ({"ProcessorType": "FPGA", "SerialNumber": "XFL1RT5PM0AB"}, "0x120000", (0x10EE, 0x505C)),
+    ],
+    ids=["MI300X", "Alveo"],
+)
+@pytest.mark.parametrize("owner", ["processor", "card"])
+async def test_a_printed_serial_number_comes_with_the_vendor_whose_driver_reads_it(
+    processor, class_code, ids, owner
+):
+    made = redfish_servers.Service()
+    functions = {"PCIeFunctions": [link(FUNCTION)]}
+    of_processor, of_card = (functions, {}) if owner == "processor" else ({}, functions)
+    made.put(PROCESSOR, **processor, Links={"PCIeDevice": link(CARD), **of_processor})
+    made.put(CARD, Links=of_card)
+    made.put(FUNCTION, VendorId=f"{ids[0]:#06x}", DeviceId=f"{ids[1]:#06x}", ClassCode=class_code)
+    entity = {"EntityType": "Processor", "EntityRole": "Target", "EntityLink": link(PROCESSOR)}
+    made.put_fabric("PCIe", {"h1": put_host(made, "h1"), "card": entity})
+    async with adapting(made) as adapter:
+        (device,) = (await adapter.devices()).devices
+    assert (device.pci_vendor_id, device.pci_device_id) == ids
+    assert recognition.forecast(device).kinds == (Kind.BOARD_SERIAL,)

@@ -44,6 +44,7 @@ _PROVING = frozenset(Kind) - {Kind.PART_NUMBER, Kind.SERIAL, Kind.VENDOR}
 _PROVING_OF: Mapping[DeviceClass, frozenset[Kind]] = MappingProxyType(
     {
         DeviceClass.CXL_MEMORY: frozenset({Kind.PCIE_DSN}),
+        DeviceClass.FPGA: frozenset({Kind.MAC}),
         DeviceClass.GPU: frozenset({Kind.GPU_UNIQUE_ID, Kind.GPU_UUID, Kind.PCIE_DSN}),
         DeviceClass.NIC: frozenset({Kind.MAC, Kind.NODE_GUID}),
     }
@@ -152,6 +153,9 @@ def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Ite
     if device_class is not DeviceClass.NVME:
         yield _find_linked(parts, "Assembly")
         yield _find_linked(parts, "Links", "PCIeDevice")
+    if device_class in _ACCELERATORS:
+        # Their vendor id tells whether nodes read the printed serial number.
+        yield from _more_of_functions(parts)
 
 
 def _more_of_functions(parts: tuple[Document, ...]) -> Iterator[More]:
