@@ -133,7 +133,8 @@ async def test_an_answer_that_breaks_off_leaves_the_device_and_its_other_identif
 
 CHASSIS = f"{ROOT}/Chassis/c"
 CARD, PROCESSOR = f"{CHASSIS}/PCIeDevices/1", f"{ROOT}/Systems/hgx/Processors/1"
-FUNCTION, PORT = f"{CARD}/PCIeFunctions/0", f"{CHASSIS}/NetworkAdapters/1/NetworkDeviceFunctions/1"
+ADAPTER = f"{CHASSIS}/NetworkAdapters/1"
+FUNCTION, PORT = f"{CARD}/PCIeFunctions/0", f"{ADAPTER}/NetworkDeviceFunctions/1"
 LOGICAL, MEMORY_URI = f"{CARD}/CXLLogicalDevices/1", f"{CHASSIS}/Memory/1"
 UUID = "6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11"
 GCXLID = {"DurableName": "CB-7B-6A-39-22-DF-E1-00:0000", "DurableNameFormat": "GCXLID"}
@@ -184,6 +185,31 @@ LATER = {
             CARD: {"SerialNumber": "MT2304XZ04QF", "Links": {"PCIeFunctions": [link(FUNCTION)]}},
             FUNCTION: {"ClassCode": "0x020000", "Links": {"NetworkDeviceFunctions": [link(PORT)]}},
             PORT: {"Ethernet": {"PermanentMACAddress": "94:6d:ae:51:c0:2a"}},
+        },
+        (Kind.MAC, "94:6d:ae:51:c0:2a"),
+    ),
+    "address behind an adapter's controller": (
+        ADAPTER,
+        "0x020000",
+        {
+            ADAPTER: {"Controllers": [{"Links": {"NetworkDeviceFunctions": [link(PORT)]}}]},
+            PORT: {"Ethernet": {"PermanentMACAddress": "94:6d:ae:51:c0:2a"}},
+        },
+        (Kind.MAC, "94:6d:ae:51:c0:2a"),
+    ),
+    "address of a port of an old adapter": (
+        ADAPTER,
+        "0x020000",
+        {
+            ADAPTER: {"NetworkPorts": link(f"{ADAPTER}/NetworkPorts")},
+            f"{ADAPTER}/NetworkPorts": {
+                "Members": [link(f"{ADAPTER}/NetworkPorts/1")],
+                "Members@odata.count": 1,
+            },
+            f"{ADAPTER}/NetworkPorts/1": {
+                "@odata.type": "#NetworkPort.v1_2_0.NetworkPort",
+                "AssociatedNetworkAddresses": ["946DAE51C02A"],
+            },
         },
         (Kind.MAC, "94:6d:ae:51:c0:2a"),
     ),

@@ -174,6 +174,7 @@ def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
         yield _find_linked(parts, "Links", "NetworkDeviceFunctions")
         yield _find_linked(parts, "Links", "NetworkDeviceFunction")
         yield _find_collection(parts, "NetworkDeviceFunctions")
+        yield _find_linked(_controllers(parts), "Links", "NetworkDeviceFunctions")
         yield _find_linked(parts, "Links", "EthernetInterfaces")
     yield _find_linked(parts, "Links", "NetworkAdapter")
     has_adapter = any(models.schema(part) == "NetworkAdapter" for part in parts)
@@ -181,9 +182,16 @@ def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
         yield More(resources=_adapters(parts))
     elif not has_address:
         yield _find_collection(parts, "Ports")
+        # The name before NetworkAdapter 1.5.
+        yield _find_collection(parts, "NetworkPorts")
     if not has_address:
         # They link to their network functions.
         yield from _more_of_functions(parts)
+
+
+def _controllers(parts: tuple[Document, ...]) -> tuple[Document, ...]:
+    """Return the controllers of network adapters, which are objects in these."""
+    return tuple(Document.from_json(each) for part in parts for each in part.objects("Controllers"))
 
 
 def _find_linked(parts: tuple[Document, ...], *names: str) -> More:
