@@ -476,6 +476,22 @@ async def test_a_closed_client_reads_nothing(script):
         await connection.get("/a")
 
 
+async def test_a_close_that_is_cancelled_leaves_no_session_open(script, monkeypatch):
+    async def wait_for_ever():
+        await asyncio.Event().wait()
+
+    connection = await script.connect()
+    reading_session, changing_session = connection._wire._session, connection._wire._changing
+    close = reading_session.close
+    # As while a connection with TLS says goodbye.
+    monkeypatch.setattr(reading_session, "close", wait_for_ever)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await connection.close()
+    assert changing_session.closed
+    await close()
+
+
 # --- changing ---
 
 

@@ -150,8 +150,10 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections; idempotent."""
-        await self._session.close()
-        await self._changing.close()
+        try:
+            await self._session.close()
+        finally:
+            await self._changing.close()
 
     @contextlib.contextmanager
     def extending(self, deadline: asyncio.Timeout) -> Iterator[None]:
