@@ -295,7 +295,7 @@ class Transport:
                     server_hostname=self._server_name,
                 ) as response,
             ):
-                status, received = response.status, response.headers
+                status, received = response.status, _read_headers(response)
                 raw = await _read_body(response, request.listing or self.begin_listing())
         except (errors.FabricError, asyncio.CancelledError) as error:
             if self._recorder is not None:
@@ -346,10 +346,9 @@ class Transport:
                     server_hostname=self._server_name,
                 )
             try:
-                if response.status != 200 or response.content_type != "text/event-stream":
-                    raise self.build_malformed(
-                        what, f"answered with {response.status} {response.content_type}"
-                    )
+                kind = _read_headers(response).get("Content-Type", "").partition(";")[0].strip().lower()
+                if response.status != 200 or kind != "text/event-stream":
+                    raise self.build_malformed(what, f"answered with {response.status} {kind}")
                 yield
                 async for part in response.content.iter_chunked(EVENT_BYTES):
                     self._flow.take(len(part))
@@ -407,6 +406,19 @@ def _build_session(config: contract.AdapterConfig, *, is_reused: bool = True) ->
         max_field_size=HEADER_BYTES,
         middlewares=(_send_at_most_once,),
         headers={"Accept": "application/json", "Accept-Encoding": _ENCODINGS, "OData-Version": "4.0"},
+    )
+
+
+def _read_headers(response: aiohttp.ClientResponse) -> multidict.CIMultiDictProxy[str]:
+    """Return the headers of an answer, with U+FFFD in place of bytes that are not UTF-8; the library has half characters there."""
+    return multidict.CIMultiDictProxy(
+        multidict.CIMultiDict(
+            (
+                name,
+                value if value.isascii() else value.encode(errors="surrogateescape").decode(errors="replace"),
+            )
+            for name, value in response.headers.items()
+        )
     )
 
 
