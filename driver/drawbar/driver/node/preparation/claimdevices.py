@@ -20,35 +20,14 @@ from drawbar.driver.node.local import nulls, pool
 from drawbar.driver.node.preparation import records
 
 
-class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
+class AllocatedDevice(records.Device, frozen=True):
     """A device that the scheduler gave to a claim.
 
     Attributes:
-        pool: the device's pool.
-        device: the device's name in its pool.
-        requests: the claim's requests for the device, each without the name of its chosen alternative.
-        share_id: the claim's share of a device with several users; None for a whole device.
-        admin: whether the claim has admin access, and does not hold the device.
-        device_parameters: the device's parameters.
-        first_interface: see `records.PreparedDevice`.
-        composite: see `records.PreparedDevice`.
         allocation_timestamp: the time of the claim's allocation; None if the allocation was not read.
     """
 
-    pool: str
-    device: str
-    requests: tuple[str, ...]
-    share_id: str | None = None
-    admin: bool = False
-    device_parameters: records.Json = msgspec.field(default_factory=dict)
-    first_interface: int = 0
-    composite: str = ""
     allocation_timestamp: str | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether other claims may use the same device; False for a share realised by a device of its own."""
-        return self.share_id is not None and not self.composite
 
     @property
     def name(self) -> str:

@@ -148,7 +148,7 @@ class Finder:
                 requests=tuple(sorted(names)),
                 share_id=share_id,
                 admin=admin,
-                device_parameters=parameters.document(
+                parameters=parameters.document(
                     device_parameters.get(
                         bindings.Key(pool=pool, device=allocated_device, share_id=share_id),
                         parameters.NOTHING,
@@ -204,16 +204,7 @@ class Finder:
         Raises:
             errors.PrepareError: the device is absent, or another one is in its place.
         """
-        wanted = claimdevices.AllocatedDevice(
-            pool=held.pool,
-            device=held.device,
-            requests=held.requests,
-            share_id=held.share_id,
-            admin=held.admin,
-            device_parameters=held.parameters,
-            first_interface=held.first_interface,
-            composite=held.composite,
-        )
+        wanted = claimdevices.AllocatedDevice(**held.get_fields())
         device = self.find(wanted, uid, prepared=True)
         device = claimdevices.replace_record(
             device, msgspec.structs.replace(device.record, mounts=held.mounts)
@@ -343,9 +334,7 @@ class Finder:
     ) -> None:
         """Check that the device was made ready for its claim, if the claim's parameters demand it."""
         device_parameters = (
-            parameters.from_record(allocated.device_parameters)
-            if allocated.device_parameters
-            else parameters.NOTHING
+            parameters.from_record(allocated.parameters) if allocated.parameters else parameters.NOTHING
         )
         if (
             self._local_attachment is None
@@ -389,16 +378,9 @@ class Finder:
         self, allocated: claimdevices.AllocatedDevice, uid: str, *, serial: str
     ) -> records.PreparedDevice:
         return records.PreparedDevice(
-            pool=allocated.pool,
-            device=allocated.device,
+            **allocated.get_fields(),
             cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(allocated)}",
-            requests=allocated.requests,
-            share_id=allocated.share_id,
-            admin=allocated.admin,
             serial=serial,
-            parameters=allocated.device_parameters,
-            first_interface=allocated.first_interface,
-            composite=allocated.composite,
         )
 
     def _attachment(self, allocated: claimdevices.AllocatedDevice, uid: str) -> attachments.DeviceAttachment:

@@ -38,43 +38,55 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     container_path: str
 
 
-class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One device handed to a claim.
+class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A device of a claim.
 
     Attributes:
         pool: the device's pool; empty if only a CDI file names the device, which is then refused in every pool.
         device: the device's name in its pool.
-        cdi_id: the name for the container runtime, `vendor/class=name`.
-        requests: the claim's requests for the device; empty means all requests.
+        requests: the claim's requests for the device, without the names of chosen alternatives; empty means all requests.
         share_id: the claim's share of a device with several users; None for a whole device.
         admin: the claim has admin access, and does not hold the device.
-        serial: the serial number at the time of preparation; empty if the device has none.
         parameters: the device's parameters, in the format of `api.parameters.document`.
         first_interface: the number of the first network interface, if the parameters name interfaces.
         composite: the allocated DRA device, if this device is a member or a share of it; else empty.
-        network: the first network interface, if the container runtime moves it into the pod.
-        mounts: the files that describe the devices of its requests; see `metadata`.
-        unknown: the fields of a newer version.
     """
 
     pool: str
     device: str
-    cdi_id: str = msgspec.field(name="cdiID")
     requests: tuple[str, ...] = ()
     share_id: str | None = msgspec.field(default=None, name="shareID")
     admin: bool = False
-    serial: str = ""
     parameters: Json = {}
     first_interface: int = 0
     composite: str = ""
-    network: Network | None = None
-    mounts: tuple[Mount, ...] = ()
-    unknown: Json = {}
 
     @property
     def is_shared(self) -> bool:
         """Return whether other claims may use the same device; False for a share realised by a device of its own."""
         return self.share_id is not None and not self.composite
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields of every `Device`, by name."""
+        return {name: getattr(self, name) for name in Device.__struct_fields__}
+
+
+class PreparedDevice(Device, frozen=True):
+    """One device handed to a claim.
+
+    Attributes:
+        cdi_id: the name for the container runtime, `vendor/class=name`.
+        serial: the serial number at the time of preparation; empty if the device has none.
+        network: the first network interface, if the container runtime moves it into the pod.
+        mounts: the files that describe the devices of its requests; see `metadata`.
+        unknown: the fields of a newer version.
+    """
+
+    cdi_id: str = msgspec.field(name="cdiID")
+    serial: str = ""
+    network: Network | None = None
+    mounts: tuple[Mount, ...] = ()
+    unknown: Json = {}
 
     def holds(self, pool: str, device: str) -> bool:
         """Return whether this keeps that device from other claims. Shares and admin access do not."""

@@ -136,16 +136,9 @@ class Sweeper:
                 held
                 if device is None
                 else records.PreparedDevice(
-                    pool=device.pool,
-                    device=device.device,
+                    **device.get_fields() | {"first_interface": first.get((device.pool, device.device), 0)},
                     cdi_id=held.cdi_id,
-                    requests=device.requests,
-                    share_id=device.share_id,
-                    admin=device.admin,
                     serial=held.serial,
-                    parameters=device.device_parameters,
-                    first_interface=first.get((device.pool, device.device), 0),
-                    composite=device.composite,
                 )
             )
         return records.PreparedClaim(
@@ -162,9 +155,7 @@ class Sweeper:
     ) -> Mapping[tuple[str, str], int]:
         """Return the number of the first network interface by device, if several devices have numbered interfaces."""
         named = [
-            device
-            for device in allocated
-            if claimdevices.interface_prefix(device.device_parameters) is not None
+            device for device in allocated if claimdevices.interface_prefix(device.parameters) is not None
         ]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
