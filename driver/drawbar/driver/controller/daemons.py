@@ -14,7 +14,7 @@ import enum
 import re
 from collections.abc import Sequence
 
-from drawbar.driver import sightings
+from drawbar.driver import sightings, wording
 from drawbar.driver.api import core
 
 # With three failures of the readiness probe, 10 s apart, a hanging daemon costs its node the label within 60 s.
@@ -92,9 +92,8 @@ def trouble(silent: Sequence[str]) -> str:
     """Return a sentence on the fabric's nodes without a live daemon; empty without any."""
     if not silent:
         return ""
-    more = f" and {len(silent) - NAMED_MAX} more" if len(silent) > NAMED_MAX else ""
     return (
-        f"no node daemon is Ready on {', '.join(silent[:NAMED_MAX])}{more}, so nothing is offered there: look at the pods of "
+        f"no node daemon is Ready on {wording.join_some(silent, NAMED_MAX)}, so nothing is offered there: look at the pods of "
         "the DaemonSet, and at its node selector"
     )
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import assert_never
 
-from drawbar.driver import containment
+from drawbar.driver import containment, wording
 from drawbar.driver.api import drivers, fabrics, meta
 from drawbar.driver.controller import (
     adminaccess,
@@ -180,9 +180,8 @@ class FabricReconciler:
             return
         limit = view.spec.policy.erases_per_device_per_day
         resting = sorted(view.erasures.find_exhausted(limit, self._cluster.clock()))
-        further = f" and {len(resting) - NAMED_MAX} more" if len(resting) > NAMED_MAX else ""
         trouble = (
-            f"erased {limit} times within a day and resting: {', '.join(resting[:NAMED_MAX])}{further}; find the claims that "
+            f"erased {limit} times within a day and resting: {wording.join_some(resting, NAMED_MAX)}; find the claims that "
             "take and return them, or raise policy.erasesPerDevicePerDay"
         )
         view.report(WEAR, trouble if resting else "")

@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
+from drawbar.driver import wording
+
 # The most names for a shared identifier in a message.
 NAMED_MAX = 8
 # An entry of `Pairs.taken`.
@@ -127,9 +129,7 @@ def describe_disputes(
 
 def join_names(members: Iterable[str]) -> str:
     """Return the first few names, sorted, and the number of the others."""
-    names = sorted(members)
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more
+    return wording.join_some(sorted(members), NAMED_MAX)
 
 
 def _words(means: Mapping[str, Means]) -> str:

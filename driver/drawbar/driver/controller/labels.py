@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from drawbar.driver import wording
 from drawbar.driver.api import core
 from drawbar.driver.controller import names
 
@@ -101,8 +102,7 @@ def describe_unstable_nodes(nodes: Sequence[str]) -> str:
     """Return a sentence on the fabric's nodes with an unstable label; empty without any."""
     if not nodes:
         return ""
-    more = f" and {len(nodes) - NAMED_MAX} more" if len(nodes) > NAMED_MAX else ""
     return (
-        f"{', '.join(nodes[:NAMED_MAX])}{more} came and went too often lately, so their hosts have to stay well for a while before "
+        f"{wording.join_some(nodes, NAMED_MAX)} came and went too often lately, so their hosts have to stay well for a while before "
         "they are offered again: look at the ports of these hosts, and at the node daemons there"
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from drawbar.driver import wording
 from drawbar.driver.api import maintenances, meta
 from drawbar.driver.catalogue import reasons
 
@@ -122,8 +123,7 @@ def judge(
             reasons.APPLIED,
             f"all {count} entries are in maintenance" if count > 1 else "it is in maintenance",
         )
-    more = len(missing) - NAMED_IN_MESSAGE
-    named = ", ".join(missing[:NAMED_IN_MESSAGE]) + (f" and {more} more" if more > 0 else "")
+    named = wording.join_some(missing, NAMED_IN_MESSAGE)
     remedy = (
         "correct the names (drawbar status --all lists devices), or wait until the fabric manager lists them"
     )

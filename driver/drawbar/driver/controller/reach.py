@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from drawbar.driver import wording
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
@@ -219,9 +220,8 @@ def find_stranded(devices: Iterable[contract.Device], hosts: Iterable[contract.H
     )
     if not alone:
         return ""
-    more = f" and {len(alone) - NAMED_MAX} more" if len(alone) > NAMED_MAX else ""
     return (
-        f"no host reaches {', '.join(alone[:NAMED_MAX])}{more}: no host is in their reachability groups; look at the cables, "
+        f"no host reaches {wording.join_some(alone, NAMED_MAX)}: no host is in their reachability groups; look at the cables, "
         "fabrics and zones at the fabric manager"
     )
 
@@ -230,9 +230,7 @@ def describe_crowded(nodes: Collection[str]) -> str:
     """Return a sentence about nodes with too few labels; empty if there are none."""
     if not nodes:
         return ""
-    shown = sorted(nodes)
-    more = f" and {len(shown) - NAMED_MAX} more" if len(shown) > NAMED_MAX else ""
     return (
-        f"{', '.join(shown[:NAMED_MAX])}{more} reach more than {LABELS_MAX} reachability groups and are offered those of "
+        f"{wording.join_some(sorted(nodes), NAMED_MAX)} reach more than {LABELS_MAX} reachability groups and are offered those of "
         f"{LABELS_MAX} alone; have the fabric manager show fewer groups"
     )

@@ -7,11 +7,10 @@ may be in two pools. A slice with another content than the refused one is writte
 The planned slices bound the memory: `begin` forgets the others.
 """
 
-import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, wording
 from drawbar.driver.api import slices
 from drawbar.driver.kube import errors
 from drawbar.driver.slices import pool_writes
@@ -145,11 +144,10 @@ class Retries:
         refused = sorted(self._select_shown(), key=lambda each: each.write.slice.metadata.name)
         if not refused:
             return ""
-        shown = "; ".join(_sentence(each) for each in itertools.islice(refused, SHOWN_MAX))
-        more = f"; and {len(refused) - SHOWN_MAX} more" if len(refused) > SHOWN_MAX else ""
+        shown = wording.join_some([_sentence(each) for each in refused], SHOWN_MAX, "; ")
         return (
             f"{len(refused)} of the ResourceSlices cannot be written, so their devices and taints are shown as they were; "
-            f"the others are current: {shown}{more}"
+            f"the others are current: {shown}"
         )
 
     def _select_shown(self) -> list[_Refused]:

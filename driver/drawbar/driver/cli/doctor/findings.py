@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from drawbar.driver import errors
+from drawbar.driver import errors, wording
 from drawbar.driver.catalogue import links
 
 NAMED_MAX = 5
@@ -158,8 +158,7 @@ def make_note(check: Check, subject: str, message: str, remedy: str) -> Finding:
 
 def join_names(names: Sequence[str]) -> str:
     """Return the first `NAMED_MAX` names as text, and the number of the others."""
-    shown = ", ".join(names[:NAMED_MAX])
-    return shown if len(names) <= NAMED_MAX else f"{shown} and {len(names) - NAMED_MAX} more"
+    return wording.join_some(names, NAMED_MAX)
 
 
 def sort_findings(unsorted: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from drawbar.driver import wording
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.fabric import observed, prospects
 from drawbar.driver.controller import host_claims, reach
@@ -145,8 +146,7 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
 
 def _describe_ids(ids: Sequence[str], kind: str = "device") -> str:
     """Return the number of devices or hosts in words, with the ids of a few."""
-    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
-    return f"{kind}{'' if len(ids) == 1 else 's'} {', '.join(ids[:NAMED_MAX])}{more}"
+    return f"{kind}{'' if len(ids) == 1 else 's'} {wording.join_some(ids, NAMED_MAX)}"
 
 
 def _cluster(

@@ -8,7 +8,7 @@ them again.
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from drawbar.driver import clocks
+from drawbar.driver import clocks, wording
 from drawbar.driver.controller import hosts, names
 from drawbar.driver.controller.fabrics import losses, numbers, realised
 from drawbar.driver.controller.fabrics.news import News
@@ -333,11 +333,9 @@ def _unread(inventory: contract.Inventory) -> str:
     """Return a sentence on the parts of a listing that the manager failed to show; empty without any."""
     if not inventory.unread:
         return ""
-    count = len(inventory.unread) - UNREAD_SHOWN_MAX
-    more = f"; and {count} more" if count > 0 else ""
     return (
         f"the fabric manager cannot show a part of its listing, whose devices count as they were: "
-        f"{'; '.join(inventory.unread[:UNREAD_SHOWN_MAX])}{more}; look at its log, then run `drawbar fabric check`"
+        f"{wording.join_some(inventory.unread, UNREAD_SHOWN_MAX, '; ')}; look at its log, then run `drawbar fabric check`"
     )
 
 
@@ -345,9 +343,8 @@ def _namesakes(pairs: Sequence[tuple[str, str]]) -> str:
     """Return a sentence on the devices that are not offered because others have their names; empty without any."""
     if not pairs:
         return ""
-    clauses = [f"{device} (as {other})" for device, other in pairs[:NAMESAKES_SHOWN_MAX]]
-    more = f" and {len(pairs) - NAMESAKES_SHOWN_MAX} more" if len(pairs) > NAMESAKES_SHOWN_MAX else ""
+    named = wording.join_some([f"{device} (as {other})" for device, other in pairs], NAMESAKES_SHOWN_MAX)
     return (
-        f"devices are not offered, for other ones have the same name in Kubernetes: {', '.join(clauses)}{more}; give them "
+        f"devices are not offered, for other ones have the same name in Kubernetes: {named}; give them "
         "other ids at the fabric manager"
     )

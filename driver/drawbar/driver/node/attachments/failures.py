@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from drawbar.driver import wording
 from drawbar.driver.api import attachments
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import actions, matching, witnesses
@@ -65,8 +66,7 @@ def _build_unrecognised(observed: actions.Observed, match: matching.Unrecognised
 
 def _addresses(cards: Sequence[model.Card]) -> str:
     """Return the addresses of the first cards, and the number of the others."""
-    more = f" and {len(cards) - _NAMED} more" if len(cards) > _NAMED else ""
-    return ", ".join(card.address for card in cards[:_NAMED]) + more
+    return wording.join_some([card.address for card in cards], _NAMED)
 
 
 def find_dead_link(card: model.Card) -> str | None:

@@ -31,6 +31,7 @@ from typing import Literal
 
 import msgspec
 
+from drawbar.driver import wording
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 
@@ -429,10 +430,9 @@ def describe_unassigned(card: Card) -> str | None:
     unassigned = card.unassigned_bars
     if not unassigned:
         return None
-    named = ", ".join(f"{number} of {address}" for address, number in unassigned[:_BARS_NAMED])
-    more = f" and {len(unassigned) - _BARS_NAMED} more" if len(unassigned) > _BARS_NAMED else ""
+    named = wording.join_some([f"{number} of {address}" for address, number in unassigned], _BARS_NAMED)
     return (
-        f"the kernel has no memory addresses for BAR {named}{more}, so no driver can use it; "
+        f"the kernel has no memory addresses for BAR {named}, so no driver can use it; "
         "run drawbar doctor --node on the node, which names the setting to change"
     )
 

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from drawbar.driver import wording
 from drawbar.driver.api import meta
 from drawbar.driver.catalogue import reasons
 
@@ -278,9 +279,7 @@ def says_the_same(report: tuple[str, str], other: tuple[str, str]) -> bool:
 
 def message(users: Iterable[str]) -> str:
     """Return all users in one clause: the first few by name, the others as a number."""
-    texts = sorted(set(users))
-    rest = len(texts) - USERS_SHOWN
-    return "; ".join(texts[:USERS_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
+    return wording.join_some(sorted(set(users)), USERS_SHOWN, "; ")
 
 
 def describe(step: Step) -> str:

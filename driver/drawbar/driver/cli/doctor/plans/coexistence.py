@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+from drawbar.driver import wording
 from drawbar.driver.api import attachments, deviceplugins, leftout, meta
 from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
@@ -41,8 +42,8 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 def describe_left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut, ...]) -> Finding:
     """Return the finding on the devices that a node leaves to other components; there is at least one."""
-    more = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
-    message = f"{devices[0].device}{more} not offered: {devices[0].reason}"
+    named = wording.join_some([left.device for left in devices], 1)
+    message = f"{named} not offered: {devices[0].reason}"
     return findings.make_note(check, subject, message, _LEFT)
 
 

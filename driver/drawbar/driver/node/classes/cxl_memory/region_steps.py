@@ -19,6 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from drawbar.driver import wording
 from drawbar.driver.node.inventory import model
 
 VOLATILE = "ram"
@@ -323,9 +324,9 @@ def find_misplaced(layout: Layout) -> str | None:
     ]
     if not blocks:
         return None
-    more = f" and {len(blocks) - BLOCKS_SHOWN} more" if len(blocks) > BLOCKS_SHOWN else ""
+    named = wording.join_some([block.name for block in blocks], BLOCKS_SHOWN)
     return (
-        f"{', '.join(block.name for block in blocks[:BLOCKS_SHOWN])}{more} came online in zone {blocks[0].zone}, where the "
+        f"{named} came online in zone {blocks[0].zone}, where the "
         f"kernel keeps pages that cannot be moved away: set auto_online_blocks to online_movable, look for a udev rule "
         f"that brings memory online, and restart the node"
     )
