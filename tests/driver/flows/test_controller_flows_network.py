@@ -79,18 +79,7 @@ def answer_netlink(monkeypatch, trees):
 
     def read():
         names = {path.name for tree in trees.values() for path in tree.root.glob("class/net/*")}
-        return {
-            name: netdevs.Netdev(
-                name=name,
-                hardware_address=None,
-                mtu_bytes=1500,
-                up=False,
-                state="DOWN",
-                master=None,
-                addresses=(),
-            )
-            for name in names
-        }
+        return dict.fromkeys(names, netdevs.Netdev())
 
     monkeypatch.setattr(netdevs, "read", read)
 

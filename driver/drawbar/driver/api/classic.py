@@ -233,7 +233,6 @@ class ClaimSource(meta.Struct, frozen=True):
     """The source of a pod's claim, before 1.31."""
 
     resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
 
 
 class PodClaim(meta.Struct, frozen=True):
@@ -241,7 +240,6 @@ class PodClaim(meta.Struct, frozen=True):
 
     name: str
     resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
     source: ClaimSource = ClaimSource()
 
 

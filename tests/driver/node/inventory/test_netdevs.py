@@ -11,22 +11,13 @@ import pytest
 from drawbar.driver.node.inventory import netdevs
 
 SHOWN = {path.name for path in Path("/sys/class/net").iterdir() if path.is_symlink()}
-IDLE = netdevs.Netdev(
-    name="eth0",
-    hardware_address="02:00:00:00:00:01",
-    mtu_bytes=1500,
-    up=True,
-    state="UP",
-    master=None,
-    addresses=(),
-)
+IDLE = netdevs.Netdev()
 
 
 async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loop():
     interfaces = await asyncio.to_thread(netdevs.read)
     assert set(interfaces) == SHOWN
     lo = interfaces["lo"]
-    assert (lo.name, lo.hardware_address, lo.mtu_bytes) == ("lo", "00:00:00:00:00:00", 65536)
     assert lo.addresses == () or "127.0.0.1/8" in lo.addresses
 
 
@@ -79,11 +70,11 @@ with pyroute2.IPRoute() as route:
     route.link("add", ifname="lower", kind="veth", peer="upper")
     for name in ("lower", "upper"):
         route.link("set", index=route.link_lookup(ifname=name)[0], state="up")
-    assert not [netdev.name for netdev in netdevs.read().values() if netdev.is_way_out]
+    assert not [name for name, netdev in netdevs.read().items() if netdev.is_way_out]
     index = route.link_lookup(ifname="lower")[0]
     route.addr("add", index=index, address="169.254.0.9", prefixlen=16)
     route.route("add", dst="default", gateway="169.254.0.1", oif=index)
-print([netdev.name for netdev in netdevs.read().values() if netdev.is_way_out])
+print([name for name, netdev in netdevs.read().items() if netdev.is_way_out])
 """
 
 

@@ -18,26 +18,17 @@ ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 
 
 class Netdev(msgspec.Struct, frozen=True, kw_only=True):
-    """One network interface.
+    """The uses of one network interface.
 
     Attributes:
-        hardware_address: such as `02:00:00:00:00:01`.
-        mtu_bytes: the largest packet.
-        up: an administrator set it up, with or without a link.
-        state: `UP`, `DOWN`, `LOWERLAYERDOWN`, `UNKNOWN`, ... (RFC 2863).
         master: the name of its bridge or bond.
         above: the names of the interfaces above it, such as `eth0.100` of a VLAN.
         is_way_out: the host's default route leads through it.
         addresses: IPv4 and IPv6 with their prefix lengths, such as `192.0.2.2/24`.
     """
 
-    name: str
-    hardware_address: str | None
-    mtu_bytes: int | None
-    up: bool
-    state: str
-    master: str | None
-    addresses: tuple[str, ...]
+    master: str | None = None
+    addresses: tuple[str, ...] = ()
     above: tuple[str, ...] = ()
     is_way_out: bool = False
 
@@ -84,11 +75,14 @@ def read() -> dict[str, Netdev]:
         if below is not None and below != link["index"] and link.get_attr("IFLA_LINK_NETNSID") is None:
             above.setdefault(below, []).append(names[link["index"]])
     return {
-        names[link["index"]]: msgspec.structs.replace(
-            _netdev(link, names, by_index.get(link["index"], []), above.get(link["index"], [])),
+        names[link["index"]]: Netdev(
+            master=names.get(master, f"interface {master}") if master else None,
+            addresses=tuple(sorted(by_index.get(link["index"], []))),
+            above=tuple(sorted(above.get(link["index"], []))),
             is_way_out=link["index"] in ways_out,
         )
         for link in links
+        for master in (link.get_attr("IFLA_MASTER"),)
     }
 
 
@@ -192,17 +186,3 @@ def select_used(interfaces: Collection[str], netdevs: Mapping[str, Netdev]) -> d
         if use is not None:
             uses[name] = use
     return uses
-
-
-def _netdev(link: Any, names: Mapping[int, str], addresses: list[str], above: list[str]) -> Netdev:
-    master = link.get_attr("IFLA_MASTER")
-    return Netdev(
-        name=names[link["index"]],
-        hardware_address=link.get_attr("IFLA_ADDRESS"),
-        mtu_bytes=link.get_attr("IFLA_MTU"),
-        up=bool(link["flags"] & 1),  # IFF_UP
-        state=link.get_attr("IFLA_OPERSTATE") or "UNKNOWN",
-        master=names.get(master, f"interface {master}") if master else None,
-        addresses=tuple(sorted(addresses)),
-        above=tuple(sorted(above)),
-    )
