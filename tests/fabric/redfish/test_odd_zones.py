@@ -306,6 +306,27 @@ async def test_an_endpoint_of_a_processor_and_one_of_its_card_are_one_device(ord
     ]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "is_virtual", "listed"),
+    [
+        (("0x020000", "0x020000"), False, [GPU_1]),
+        (("0x040300", "0x030200"), False, [GPU_2]),
+        (("0x020000", "0x020000"), True, [GPU_1, GPU_2]),
+    ],
+    ids=["two ports", "audio before its GPU", "a virtual function"],
+)
+async def test_the_endpoints_of_a_cards_functions_are_one_device(kinds, is_virtual, listed):
+    made = service()
+    for number, (name, class_code) in enumerate(zip(("gpu-1", "gpu-2"), kinds, strict=True)):
+        uri = f"{CARD}/PCIeFunctions/{number}"
+        kind = "Virtual" if is_virtual and number else "Physical"
+        made.put(uri, ClassCode=class_code, FunctionType=kind, Links={"PCIeDevice": link(CARD)})
+        entity = {"EntityType": "PCIeDevice", "EntityRole": "Target", "EntityLink": link(uri)}
+        made.tree[f"{ENDPOINTS}/{name}"]["ConnectedEntities"] = [entity]
+    async with adapting(made) as adapter:
+        assert [device.id for device in (await adapter.devices()).devices] == listed
+
+
 # --- zones with several hosts ---
 
 

@@ -72,6 +72,7 @@ class Read:
         devices: not attached, by id.
         targets: the endpoint or memory chunk of each device, by device id.
         cards: the URIs of the PCIe devices of each device's parts, by device id.
+        owners: the URI of the PCIe device of each physical PCIe function behind an endpoint, by the function's URI.
         hosts: without ports, by id.
         initiators: the URIs of each host's endpoints, by host id.
         host_ids: by the URI of an initiator.
@@ -90,6 +91,7 @@ class Read:
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     targets: Mapping[str, Document] = field(default_factory=dict)
     cards: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
     initiators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     host_ids: Mapping[str, str] = field(default_factory=dict)
@@ -153,6 +155,7 @@ def from_ends(
             device_id: entities.cards(behind[uri] for uri in entities.links(target) if uri in behind)
             for device_id, target in shown.targets.items()
         },
+        owners={uri: owner for uri, part in behind.items() if (owner := entities.owner(part)) is not None},
         hosts=named.hosts,
         initiators=named.initiators,
         host_ids={uri: host_id for host_id, listed in named.initiators.items() for uri in listed},
@@ -417,8 +420,11 @@ def view(
             mark=membership.zone.note.mark,
         )
         devices[device_id] = replace(device, connection=connection)
-    links = {device_id: frozenset(entities.links(target)) for device_id, target in read.targets.items()}
-    devices, twins = views.drop_twins(devices, links, read.cards)
+    parts = {
+        device_id: frozenset(read.owners.get(uri, uri) for uri in entities.links(target))
+        for device_id, target in read.targets.items()
+    }
+    devices, twins = views.drop_twins(devices, parts, read.cards)
     hosts = {
         host_id: replace(host, ports=_ports(read, host_id, used, most=ports))
         for host_id, host in read.hosts.items()

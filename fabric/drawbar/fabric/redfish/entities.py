@@ -118,9 +118,24 @@ def links(endpoint: Document) -> tuple[str, ...]:
 
 
 def cards(parts: Iterable[Document]) -> frozenset[str]:
-    """Return the URIs of the parts' PCIe devices, and of the drives of a storage."""
-    listed = (uri for part in parts for uri in (part.link("Links", "PCIeDevice"), *part.links("Drives")))
+    """Return the URIs of the parts' PCIe devices, and of the drives of a storage; a virtual function is a device of its own."""
+    listed = (
+        uri
+        for part in parts
+        if not _is_virtual(part)
+        for uri in (part.link("Links", "PCIeDevice"), *part.links("Drives"))
+    )
     return frozenset(filter(None, listed))
+
+
+def owner(part: Document) -> str | None:
+    """Return the URI of a physical PCIe function's PCIe device, which changes hosts as a whole; None for any other part."""
+    is_function = models.schema(part) == "PCIeFunction" and not _is_virtual(part)
+    return part.link("Links", "PCIeDevice") if is_function else None
+
+
+def _is_virtual(function: Document) -> bool:
+    return documents.word(function.body, "FunctionType") == "virtual"
 
 
 def chunks(endpoint: Document) -> tuple[str, ...]:

@@ -147,7 +147,9 @@ def drop_twins(
     by_card: dict[frozenset[str], str] = {}
     # Those that are not shown may be attached.
     shown = {name for name, device in devices.items() if device.connection is None}
-    for name in sorted(parts, key=lambda name: (name in shown, name)):
+    # Of a card's functions, that of a class is its device.
+    unclassed = {name for name in shown if devices[name].device_class is contract.DeviceClass.OTHER}
+    for name in sorted(parts, key=lambda name: (name in shown, name in unclassed, name)):
         if not parts[name]:
             continue
         other = first.setdefault(parts[name], name)
