@@ -228,16 +228,20 @@ def test_pci_ids_are_read_by_the_names_of_hpe():
 
 
 @pytest.mark.parametrize(
-    ("uri", "schema"),
+    ("uri", "shown", "schema"),
     [
-        ("/redfish/v1/Chassis/1/Drives/1", "Drive"),
-        ("/redfish/v1/Systems/1/Processors/GPU1", "Processor"),
-        ("/redfish/v1/Chassis/1", ""),
-        ("/e", ""),
+        ("/redfish/v1/Chassis/1/Drives/1", None, "Drive"),
+        ("/redfish/v1/Systems/1/Processors/GPU1", None, "Processor"),
+        ("/redfish/v1/Systems/1/Processors/GPU1", "#AcmeGpu.v1_0_0.AcmeGpu", "Processor"),
+        ("/redfish/v1/Chassis/1/Drives/1", "", "Drive"),
+        ("/redfish/v1/Chassis/1/PCIeDevices/1", "#Processor.v1_0_0.Processor", "Processor"),
+        ("/redfish/v1/Chassis/1", None, ""),
+        ("/redfish/v1/Chassis/1", "#Chassis.v1_0_0.Chassis", "Chassis"),
+        ("/e", None, ""),
     ],
 )
-def test_a_resource_without_a_type_has_that_of_its_place(uri, schema):
-    assert models.schema(Document(uri=uri, body={"@odata.type": None})) == schema
+def test_a_resource_without_a_known_type_has_that_of_its_place(uri, shown, schema):
+    assert models.schema(Document(uri=uri, body={"@odata.type": shown})) == schema
 
 
 scalars = st.one_of(

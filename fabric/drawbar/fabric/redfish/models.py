@@ -162,10 +162,10 @@ def device_class(origin: Document, parts: Iterable[Document]) -> contract.Device
 
 
 def schema(document: Document) -> str:
-    """Return the name of the resource's schema: `#Drive.v1_21_0.Drive` is a Drive; else that of its place."""
+    """Return the name of the resource's schema: `#Drive.v1_21_0.Drive` is a Drive; that of its place for a type of the vendor's own."""
     name = document.text("@odata.type").rpartition("#")[2].partition(".")[0]
     collection = document.uri.rpartition("/")[0].rpartition("/")[2]
-    return _SCHEMAS.get(name.casefold(), name) or _BY_COLLECTION.get(collection, "")
+    return _SCHEMAS.get(name.casefold()) or _BY_COLLECTION.get(collection, name)
 
 
 def entity_types(origin: Document) -> tuple[str, ...]:
