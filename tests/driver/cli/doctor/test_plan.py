@@ -278,6 +278,13 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("CRI-O 1.22", "error nodes.runtime", nodes=(node(runtime="cri-o://1.22.0"),)),
         case("CRI-O 1.34", nodes=(node(runtime="cri-o://1.34.0"),)),
         case("another runtime", "note nodes.runtime", nodes=(node(runtime="docker://28.1.0"),)),
+        case(
+            "a node with a device is gone",
+            "warning nodes.ready",
+            nodes=(node("n2"),),
+            node_leases=(lease("n2"),),
+            pods=(pod("n2"),),
+        ),
         case("a node with a device is away", "warning nodes.ready", nodes=(node(ready="Unknown"),)),
         case("a daemon is not ready", "error nodes.daemon", pods=(pod(ready="False"),)),
         case("a node of the fabric without a daemon", "error nodes.daemon", nodes=(node(), node("n2"))),

@@ -273,6 +273,22 @@ def test_a_fabric_that_is_not_connected_is_named(explain_command, cluster):
     assert "nothing listens" in by_check["fabrics.connected"][0]["message"]
 
 
+def test_a_node_that_is_down_is_the_cause_of_its_missing_label(explain_command, cluster):
+    down = {"status": {"conditions": [condition("Ready", "Unknown", "NodeStatusUnknown")]}}
+    cluster(lambda api: patch(api, kinds.NODE, "node-1", down, subresource="status"))
+    status, out, _ = explain_command("node/node-1", "-o", "json")
+    document = json.loads(out)
+    assert (status, document["cause"]["message"]) == (1, "is not Ready")
+    assert "has no label" not in out
+
+
+def test_a_cordoned_node_is_named_with_the_command_that_opens_it(explain_command, cluster):
+    cluster(lambda api: patch(api, kinds.NODE, "node-1", {"spec": {"unschedulable": True}}))
+    _, by_check = explain_by_check(explain_command, "node/node-1")
+    [note] = by_check["nodes.ready"]
+    assert (note["severity"], note["remedy"]) == ("note", "kubectl uncordon node-1")
+
+
 def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, cluster):
     cluster(lambda api: run_daemon(api, "node-2"))
     status, by_check = explain_by_check(explain_command, "node/node-1")

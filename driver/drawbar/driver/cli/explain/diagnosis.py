@@ -13,6 +13,7 @@ from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
 from drawbar.driver.cli.doctor.plans import fabrics as fabric_plan
+from drawbar.driver.cli.doctor.plans import nodes as node_plan
 from drawbar.driver.cli.explain import claim_findings, fabric_state, observed
 from drawbar.driver.cli.status import categories, faults, tree, views
 from drawbar.driver.cli.status import observed as status
@@ -340,8 +341,8 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
         yield findings.make_error(
             Check.NODES_READY,
             subject,
-            "is gone, and a device is attached there, or is to be",
-            "bring the machine back, or wait: policy.nodeGoneSeconds later its devices are detached",
+            node_plan.GONE,
+            node_plan.GONE_REMEDY,
         )
         return
     if not node.ready:
@@ -349,7 +350,11 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
             Check.NODES_READY,
             subject,
             "is not Ready",
-            "look at its kubelet; devices stay until the node has released them",
+            f"kubectl describe node {name}; look at its kubelet; devices stay until the node has released them",
+        )
+    if node.spec.unschedulable:
+        yield findings.make_note(
+            Check.NODES_READY, subject, "is cordoned, so no new pod goes there", f"kubectl uncordon {name}"
         )
     daemon = world.daemons.get(name)
     if daemon is None:
@@ -367,7 +372,7 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
             f"the pod {daemon.metadata.name} of the node daemon is not ready",
             f"kubectl logs -n {daemon.metadata.namespace} {daemon.metadata.name}; in it, drawbar doctor --node",
         )
-    if world.kind == "node":
+    if world.kind == "node" and node.ready:
         yield from _judge_host(world, node)
 
 

@@ -20,6 +20,8 @@ UNREADY_MAX = 20
 """The most pods that are named one by one."""
 _RUNTIME = re.compile(r"([\w.-]+)://v?([0-9]{1,9})\.([0-9]{1,9})")
 _VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
+GONE = "is gone, and a device is attached there, or is to be"
+GONE_REMEDY = "bring the machine back, or wait: policy.nodeGoneSeconds later its devices are detached"
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -122,8 +124,12 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
 
 
 def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Finding]:
-    """Yield the findings on nodes that are not ready; these matter if a device is attached."""
-    holding = {attachment.spec.node_name for attachment in observed.get_objects(cluster.attachments)}
+    """Yield the findings on nodes that are not ready or gone; these matter if a device is attached."""
+    attached = observed.get_objects(cluster.attachments)
+    holding = {attachment.spec.node_name for attachment in attached}
+    staying = {attachment.spec.node_name for attachment in attached if not attachment.deleting}
+    if gone := sorted(staying - {node.metadata.name for node in nodes}):
+        yield findings.make_warning(Check.NODES_READY, _nodes(gone), GONE, GONE_REMEDY)
     ill = [
         node.metadata.name for node in nodes if node.metadata.name in holding and not node.is_reported_ready
     ]
