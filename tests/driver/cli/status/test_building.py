@@ -178,6 +178,21 @@ def test_a_device_without_an_attachment_is_free_or_waits_for_the_controller():
 
 @pytest.mark.parametrize(
     ("conditions", "state", "waits_for"),
+    [((), "Allocated", "its conditions"), ((condition("drawbar.dev/attached"),), "InUse", "")],
+)
+def test_without_attachments_the_claims_conditions_tell_the_state(conditions, state, waits_for):
+    shown = build(
+        slices=(make_slice("gpu-1"),),
+        claims=(claim(conditions=conditions),),
+        unlisted=frozenset({"deviceattachments"}),
+    )
+    (device,) = shown.devices
+    assert (device.state, device.waits_for) == (state, waits_for)
+    assert not tuple(faults.list_problems(device, NOW)), "the controller is not to blame"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state", "waits_for"),
     [
         ((), "Allocated", "the node, to make the device ready"),
         ((condition("drawbar.dev/visible"),), "InUse", ""),

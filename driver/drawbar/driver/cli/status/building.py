@@ -24,7 +24,12 @@ def build(cluster: observed.Cluster) -> tree.Tree:
     ):
         fabric, enclosure = device_entries.locate(key, fact)
         device = device_entries.describe_device(
-            key, fact, is_local=not fabric, driver=cluster.driver, rules=rules.find_taints(key)
+            key,
+            fact,
+            is_local=not fabric,
+            driver=cluster.driver,
+            rules=rules.find_taints(key),
+            are_attachments_known="deviceattachments" not in cluster.unlisted,
         )
         if fabric:
             by_fabric[fabric][enclosure].append(device)

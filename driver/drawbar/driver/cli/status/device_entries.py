@@ -224,7 +224,13 @@ def locate(key: bindings.Key, fact: Facts) -> tuple[str, str]:
 
 
 def describe_device(
-    key: bindings.Key, fact: Facts, *, is_local: bool, driver: str, rules: tuple[tree.Taint, ...]
+    key: bindings.Key,
+    fact: Facts,
+    *,
+    is_local: bool,
+    driver: str,
+    rules: tuple[tree.Taint, ...],
+    are_attachments_known: bool,
 ) -> tree.Device:
     """Return a device.
 
@@ -234,13 +240,17 @@ def describe_device(
         is_local: whether it belongs to a node's own pool.
         driver: the DRA driver's name.
         rules: the taints that DeviceTaintRules set on it.
+        are_attachments_known: whether the DeviceAttachments could be read; else the claims' conditions tell the state.
     """
     published, attachment = fact.published, fact.attachment
     holders = fact.holders
     is_shared = published is not None and bool(published.device.allow_multiple_allocations)
-    state, since, waits_for = _progress(attachment, holders, attaches=not is_local and not is_shared)
-    if is_local and any(_is_awaited(claim, key, driver) for claim in holders):
-        state, waits_for = tree.ALLOCATED, "the node, to make the device ready"
+    state, since, waits_for = _progress(
+        attachment, holders, attaches=not is_local and not is_shared and are_attachments_known
+    )
+    if (is_local or not are_attachments_known) and any(_is_awaited(claim, key, driver) for claim in holders):
+        state = tree.ALLOCATED
+        waits_for = "the node, to make the device ready" if is_local else "its conditions"
     connection = attachment.status.connection if attachment is not None else None
     report = attachment.status.node if attachment is not None else None
     return tree.Device(
