@@ -5,6 +5,7 @@ Whatever happens, no password or token is in a log record, an error or an operat
 
 import base64
 import contextlib
+import datetime
 import itertools
 import logging
 import ssl
@@ -596,6 +597,20 @@ async def test_an_unknown_authority_and_a_wrong_name_are_refused_with_the_remedy
     assert "authority" in error.message
     assert "tls.serverName" in error.message
     assert service.requests == []
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("day", [-2, 2], ids=["expired", "early"])
+async def test_a_certificate_out_of_date_is_to_be_renewed(trial, authority, day):
+    begin = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=day)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    end = begin + datetime.timedelta(days=1)
+    authority.issue_cert("127.0.0.1", not_before=begin, not_after=end).configure_cert(context)
+    service = await trial.serve(tls=context)
+    error = await trial.error(errors.Unavailable, trial.connect(service, credentials=_credentials(authority)))
+    assert error.reason == "CERTIFICATE_REFUSED"
+    assert "renew it at 127.0.0.1" in error.message
+    assert "authority" not in error.message
 
 
 @pytest.mark.sockets

@@ -11,6 +11,8 @@ from drawbar.fabric.redfish import decoding, documents
 MALFORMED = "MALFORMED_ANSWER"
 BROKEN_OFF = "BROKEN_OFF"
 NO_ANSWER = "NO_ANSWER"
+# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL.
+_OUT_OF_DATE = (9, 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +86,12 @@ def _explain_tls(
     error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError, base: yarl.URL
 ) -> errors.Unavailable:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        if getattr(error.certificate_error, "verify_code", 0) in _OUT_OF_DATE:
+            remedy = f"renew it at {base.host}, or correct the clock that is wrong"
+        else:
+            remedy = "put the authority that signed it into the Fabric's Secret, or the name in it into `tls.serverName`"
         return errors.Unavailable(
-            f"the certificate of {base.host} is not trusted ({_cause(error.certificate_error)}); put the authority that "
-            f"signed it into the Fabric's Secret, or the name in it into `tls.serverName`",
+            f"the certificate of {base.host} is not trusted ({_cause(error.certificate_error)}); {remedy}",
             reason="CERTIFICATE_REFUSED",
         )
     if getattr(error.os_error, "reason", "") == "WRONG_VERSION_NUMBER":
