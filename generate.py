@@ -64,7 +64,7 @@ _DAEMONS = {
 _CHART_ONLY = ["cxl-memory-pool", "none"]
 # The characters of a text that stands once on its page.
 _LONG = 50
-_HEAD = "<!-- Generated from {source} by `make generate`: change that, not this page. -->\n\n# {title}\n\n{text}\n"
+_HEAD = "<!-- `make generate` writes this page from {source}. -->\n\n# {title}\n\n{text}\n"
 
 
 def files() -> dict[str, str]:
@@ -241,7 +241,7 @@ def _classes() -> str:
         source="fabric/drawbar/fabric/classes.py",
         title="Classes of device",
         text=(
-            "A node tells the class of a device by vendor, device ID and driver if it knows them, else by its PCI class code. "
+            "A node tells a device's class by vendor, device ID and driver if it knows them, else by PCI class code. "
             "Use these names for the [attribute](../attributes.md) `class`, the field `deviceClass`, the chart's `deviceClasses.classes` "
             "and the node daemon's `localPool.classes`; in `policy.clean` of a Fabric, CXL memory is `cxlMemory`."
         ),
@@ -277,10 +277,9 @@ def _quirks() -> str:
         source="mocks/drawbar/mocks/redfish/quirks",
         title="Oddities of Redfish servers",
         text=(
-            "`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags` gives the emulated service oddities of real servers; "
-            '`"quirks": ["pages"]` in the file does the same. Combine any of them.\n\n'
-            "[Redfish servers](../redfish-servers.md) has the servers' versions; `owner/name #1` is an issue or pull request on GitHub; an empty "
-            "cell means no server yet. "
+            '`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags`, or `"quirks": ["pages"]` in the file, gives the emulated '
+            "service any of these oddities. An empty cell means no real server yet; `owner/name #1` is an issue or pull request on GitHub; "
+            "[Redfish servers](../redfish-servers.md) has versions.\n\n"
             "Forms in parentheses limit a quirk: `pair` and `port` are those of `zones`, `appliance` is `connections` without initiators, "
             "`constrained` is `composition` by counts."
         ),
@@ -362,8 +361,8 @@ def _api() -> str:
         source="deploy/drawbar/definitions",
         title="Objects",
         text=(
-            "The fields of your objects. `kubectl explain` shows them too, with their rules. **Bold** fields are required. A "
-            "[DeviceAttachment](../conditions.md#on-a-deviceattachment) is written by the controller."
+            "`kubectl explain` shows these fields, too, with their rules. **Bold** fields are required. The controller writes "
+            "[DeviceAttachments](../conditions.md#on-a-deviceattachment)."
         ),
     )
     parts = [head]
@@ -387,7 +386,8 @@ def _fields(schema_: dict[str, Any], path: str) -> Iterator[list[str]]:
             if default is None or isinstance(default, dict)
             else "; default: " + json.dumps(default).strip('"')
         )
-        values = " (" + ", ".join(f"`{value}`" for value in field["enum"]) + ")" if "enum" in field else ""
+        named = [value for value in field.get("enum", ()) if value not in field.get("description", "")]
+        values = " (" + ", ".join(f"`{value}`" for value in field["enum"]) + ")" if named else ""
         yield [
             f"**{shown}**" if name in schema_.get("required", ()) else shown,
             f"{field.get('description', '').strip().removesuffix('.')}{values}{usual}".replace("|", "\\|"),
@@ -404,8 +404,8 @@ def _parameters() -> str:
         source="driver/drawbar/driver/api/parameters.py",
         title="Fields of parameters",
         text=(
-            "The fields of [DeviceParameters](../parameters.md). Those with *class only* are refused in a claim. "
-            "Fields without use for a device are passed over."
+            "The fields of [DeviceParameters](../parameters.md). Fields with *class only* are refused in a claim, those without use for a "
+            "device ignored."
         ),
     )
     rows: list[list[str]] = []
@@ -487,8 +487,8 @@ def _metrics() -> str:
         source="the daemons' metrics",
         title="List of metrics",
         text=(
-            "[Metrics](../metrics.md) explains their use. Each series also has the label `driver`, and each daemon the `process_` series of "
-            "Prometheus' Python client. `<daemon>` is `controller`, `node` or `health_monitor`."
+            "Each series also has the label `driver`, and each daemon the `process_` series of Prometheus' Python client. See "
+            "[metrics](../metrics.md). `<daemon>` is `controller`, `node` or `health_monitor`."
         ),
     )
     daemons = {
@@ -524,8 +524,8 @@ def _permissions() -> str:
         source="driver/drawbar/driver/catalogue/permissions.py",
         title="Permissions",
         text=(
-            "The rules of each role of the chart. [Security](../security.md) says whose roles they are, and what the admission "
-            "policies add. A name under *only* is that of the chart's default values."
+            "The rules of the chart's roles ([security](../security.md)). A name in parentheses is the only allowed object, by the chart's "
+            "defaults."
         ),
     )
     parts = [head]

@@ -30,7 +30,7 @@ CLAIM = Table("On claims, the pods that wait for them, and DeviceAttachments", "
     Row(r.DEVICE_READY, "The device is ready; the scheduler binds the pod within 5 s.", severity=_OK),
     Row(r.DEVICE_WAITING, "The attach takes more than 5 s, or its node's report more than 15 s; the message has the cause.", "drawbar explain claim/NAME", severity=_NOTE),
     Row(r.DEVICE_NEVER_ATTACHED, "The scheduler dropped the binding conditions, so nothing is attached.", "update the scheduler to 1.34 or enable its gate `DRADeviceBindingConditions`; delete the claim"),
-    Row(r.ATTACH_ROLLED_BACK, "The claim kept its allocation for `bindingTimeout` after a failed attach, so the device is detached.", "delete the claim"),
+    Row(r.ATTACH_ROLLED_BACK, "The claim kept its allocation `bindingTimeout` after a failed attach; the device is detached.", "delete the claim"),
     Row(r.HOOK_TOO_LONG, "Hook or bitstream may take longer than the scheduler waits.", "shorten `initialise.timeoutSeconds`, or lengthen both binding timeouts", severity=_WARNING),
     Row(r.OFFERED_BY_ANOTHER_DRIVER, "Another driver's ResourceSlice offers the device as well.", "exclude the device from the other driver", "beside-other-drivers.md#devices-offered-twice", _WARNING),
     Row(r.DEVICE_UNHEALTHY, "A device became Unhealthy, or its findings changed.", "look up the finding in the message", "reference/findings.md", _WARNING),
@@ -46,7 +46,7 @@ PREPARE = Table("On claims, from Prepare", "ResourceClaim", "", (
     Row(r.DEVICE_FAILED, "The device did not become ready; the message has the cause.", "delete the pod"),
     Row(r.DEVICE_DETACHING, "The device is being detached from this node.", _RETRIED),
     Row(r.DEVICE_REPLACED, "Another device has taken its place.", "delete the pod"),
-    Row(r.DEVICE_IN_USE, "Another claim on the node, named by the message, has the device prepared.", "delete the other claim's pods; the kubelet retries"),
+    Row(r.DEVICE_IN_USE, "Another claim of the node, in the message, has the device prepared.", "delete the other claim's pods; the kubelet retries"),
     Row(r.HOST_USES_DEVICE, "The node itself uses an interface of the device.", "end the use that the message names, or delete the pod"),
     Row(r.VENDOR_FILE_MISSING, "The class's CDI file of the vendor is missing.", "run the vendor's service that writes CDI files on the node", "parameters.md"),
     Row(r.INVALID_PARAMETERS, "The opaque parameters cannot be applied.", "read the message; make a new claim, or correct the DeviceClass", "parameters.md"),
@@ -57,20 +57,20 @@ PREPARE = Table("On claims, from Prepare", "ResourceClaim", "", (
     Row(r.RESOURCE_HANDLE_WRONG, "Up to 1.30: the allocation's handle is another driver's or node's.", "delete the claim", "classic.md"),
     Row(r.CHECKPOINT_FAILED, "The record of prepared claims cannot be written.", "make room on the node's disk: the message has the file"),
     Row(r.CDI_FILE_FAILED, "A CDI file cannot be written or removed.", "make room on the node's disk: the message has the file"),
-    Row(r.DEVICE_METADATA_FAILED, "The device's metadata file cannot be written or removed.", "mount the folder read-write, with room on its disk: the message has the file"),
+    Row(r.DEVICE_METADATA_FAILED, "The device's metadata file cannot be written or removed.", "mount its folder read-write, with room: the message has the file"),
 ))
 
 ATTACHMENT = Table("On DeviceAttachments", "DeviceAttachment", "", (
-    Row(r.DEVICE_TAKEN_BACK, "The device was attached by this cluster without a DeviceAttachment; now it has one.", page="fabrics.md#marks", severity=_OK),
+    Row(r.DEVICE_TAKEN_BACK, "The cluster's own connection had no DeviceAttachment; now it has one.", page="fabrics.md#marks", severity=_OK),
     Row(r.CLEANING, "The node erases the device; the message shows the progress.", severity=_OK),
     Row(r.OFFERED_BY_THIS_DRIVER, "The other driver has left the device out for 300 s.", severity=_OK),
     Row(r.FABRIC_MISSING, "This driver has no such Fabric, so nothing is attached or detached.", "create the Fabric again, or delete the DeviceAttachment"),
-    Row(r.FOREIGN_FINALIZER, "The device is detached, but others' finalizers keep the object, so no claim gets the device.", "run the command of the message"),
-    Row(r.LEFT_UNCLEAN, "The device left its node without being erased; the next node erases it first.", severity=_WARNING),
-    Row(r.GIVEN_UP, "Its Fabric was given up: no detach was made.", "at the fabric manager, disconnect the device from the host in the message", "fabrics.md"),
-    Row(r.CONNECTION_NOT_SHOWN, "The fabric manager no longer shows the connection.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#lost-connections"),
-    Row(r.CONNECTED_ELSEWHERE, "The fabric manager shows the device at another host.", "ask the fabric manager's operator who moved the device", "fabrics.md#lost-connections"),
-    Row(r.OPERATION_PENDING, "Another operation has kept the device busy for a minute.", "end the operation at the fabric manager, unless it ends by itself"),
+    Row(r.FOREIGN_FINALIZER, "Others' finalizers keep the object, so no claim gets the detached device.", "run the command of the message"),
+    Row(r.LEFT_UNCLEAN, "It left its node without an erase; the next node erases it first.", severity=_WARNING),
+    Row(r.GIVEN_UP, "Its Fabric was given up: no detach was made.", "disconnect it from the host in the message, at the fabric manager", "fabrics.md"),
+    Row(r.CONNECTION_NOT_SHOWN, "The manager no longer shows the connection.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#lost-connections"),
+    Row(r.CONNECTED_ELSEWHERE, "The manager shows the device at another host.", "ask the fabric manager's operator who moved the device", "fabrics.md#lost-connections"),
+    Row(r.OPERATION_PENDING, "Another operation has kept the device busy for a minute.", "end the operation at the fabric manager, if it hangs"),
     UNEXPECTED,
 ))
 
@@ -78,7 +78,7 @@ NODE = Table("On Nodes", "Node", "", (
     Row(r.NULL_DEVICE_NOT_SHARED, "The API server cannot share the node's null device, so there are fewer.", page="local-pool.md", severity=_WARNING),
     Row(r.DEVICES_LEFT_TO_OTHERS, "Devices of other drivers or device plugins are not offered; the message names the first.", page="beside-other-drivers.md", severity=_OK),
     Row(r.DEVICE_OFFERED_TWICE, "Another driver or a device plugin also offers a claim's device.", "exclude the device there", "beside-other-drivers.md"),
-    Row(r.SLICES_REFUSED, "The API server refuses ResourceSlices of the node's own devices.", "do as the message says; the write is repeated within a minute"),
+    Row(r.SLICES_REFUSED, "The API server refuses the node's ResourceSlices.", "do as the message says; the write is repeated within a minute"),
 ))
 
 RULE = Table("On DeviceTaintRules", "DeviceTaintRule", "", (
@@ -87,20 +87,20 @@ RULE = Table("On DeviceTaintRules", "DeviceTaintRule", "", (
 ))
 
 POLICY = Table("On HealthPolicies", "HealthPolicy", "", (
-    Row(r.DEVICE_TAINTED, "A signal lasted long enough, so the device has a rule.", severity=_OK),
+    Row(r.DEVICE_TAINTED, "A signal lasted long enough: the device has a rule.", severity=_OK),
     Row(r.DEVICE_CHANGED, "The device's rule follows a changed effect of the policy.", severity=_OK),
     Row(r.DEVICE_LIFTED, "The device was clear for long enough, or the policy's taint or Fabric changed.", severity=_OK),
     Row(r.EVICTION_RATE_DROPPED, "The API server dropped `taint.evictionsPerSecond`, so it has no effect.", "remove it: no release of Kubernetes has the field", severity=_WARNING),
-    Row(r.DEVICE_WITHHELD, "The minimum healthy share or the rate of the policy allows no more; Normal in a dry run.", "replace devices, or change the policy's limits", "health-monitor.md", _WARNING),
+    Row(r.DEVICE_WITHHELD, "The policy's healthy share or rate allows no more; Normal in a dry run.", "replace devices, or change the policy's limits", "health-monitor.md", _WARNING),
 ))
 
 IMMEDIATE = Table("On claims, from immediate allocation", "ResourceClaim", "", (
     Row(r.IMMEDIATELY_ALLOCATED, "The claim has its devices; the message names them.", severity=_OK),
-    Row(r.NO_RESERVED_DEVICE, "No free reserved device fits, or no node has a port for it.", "wait, or reserve more devices in `policy.immediate` of the Fabric"),
+    Row(r.NO_RESERVED_DEVICE, "No free reserved device fits, or no node has a port.", "wait, or reserve more devices in `policy.immediate`"),
     Row(r.IMMEDIATE_ALLOCATION_FAILED, "Attach or node failed, so the allocation is taken back.", "read the message; other devices are tried next"),
-    Row(r.NODE_GONE, "The node is gone (`policy.nodeGoneSeconds`) or has the taint out-of-service, and no pod uses the claim.", "nothing: the claim gets another node's devices"),
+    Row(r.NODE_GONE, "The node of the unused claim is gone (`policy.nodeGoneSeconds`) or has the taint out-of-service.", "nothing: the claim gets another node's devices"),
     Row(r.IMMEDIATE_ALLOCATION_UNSUPPORTED, "Only the scheduler can serve the claim, or its selectors have more than 65,536 characters.", "change the claim, or leave it to the scheduler", "immediate.md"),
-    Row(r.SELECTORS_TOO_EXPENSIVE, "Selectors of claims in the namespace took 20 s of processor time, and now get a quarter of a core.", "simplify the selectors; one of more than 1 s for 128 devices is refused for 10 minutes"),
+    Row(r.SELECTORS_TOO_EXPENSIVE, "The namespace's selectors took 20 s of processor time, and now get a quarter of a core.", "simplify the selectors: above 1 s for 128 devices they are refused for 10 minutes"),
     Row(r.BINDING_CONDITIONS_DROPPED, "The API server drops binding conditions, so a pod would be bound too early.", "enable the feature gate DRADeviceBindingConditions"),
     Row(r.DEVICE_CLASS_MISSING, "The DeviceClass is missing; checked again within 90 s.", "create the DeviceClass, or make a new claim"),
     Row(r.IMMEDIATE_ALLOCATION_OFF, "The controller runs without immediate allocation.", "start the controller with --immediate-allocation"),
@@ -110,7 +110,7 @@ CLASSIC = Table("On claims, from classic allocation", "ResourceClaim", "", (
     Row(r.ALLOCATED, "The claim has its devices.", severity=_OK),
     Row(r.DEALLOCATED, "The claim's devices are free again.", severity=_OK),
     Row(r.CANNOT_SERVE_CLAIM, "The message names the wrong parameters, or the missing class.", "correct the parameters or the class"),
-    Row(r.SELECTORS_TOO_EXPENSIVE, "Selectors of claims in the namespace took 20 s of processor time, and now get a quarter of a core.", "simplify the selectors; namespaces share the time of a class's selectors"),
+    Row(r.SELECTORS_TOO_EXPENSIVE, "The namespace's selectors took 20 s of processor time, and now get a quarter of a core.", "simplify the selectors; namespaces share the time of a class's selectors"),
     Row(r.DEVICE_NOT_READY, "The attached device's node did not report in time.", "check the node daemon there"),
     Row(r.NODE_GONE, "The node is gone (`policy.nodeGoneSeconds`) or has the taint out-of-service.", "nothing: another node is chosen"),
     Row(r.NOBODY_WAITS, "The pod was deleted during the attach.", "nothing"),

@@ -79,7 +79,7 @@ CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml"
     Permission("", "nodes", "list watch patch", "maps hosts to nodes; labels the nodes of a fabric", "no host is mapped to a node"),
     Permission("", "namespaces", "get", "the cluster's identity, for the mark on its connections", "connections carry no mark of this cluster, and a lost one is never taken back", only="kube-system"),
     Permission(_EVENTS, "events", "create patch", "reports why a claim waits", "no Event explains why a pod waits"),
-    Permission("coordination.k8s.io", "leases", "create", "one controller at a time; RBAC cannot limit a create by name", "no controller ever leads", in_namespace=True),
+    Permission("coordination.k8s.io", "leases", "create", "one controller at a time; RBAC cannot limit creation by name", "no controller ever leads", in_namespace=True),
     Permission("coordination.k8s.io", "leases", "get update", "the same", "no controller ever leads", only=LEASE, in_namespace=True),
     Permission("", "pods", "list watch", "the node daemons' state; RBAC cannot limit it to their labels", "the controller never becomes ready, if it judges nodes by the pods of their daemons", in_namespace=True),
     Permission("", "secrets", "list watch", "fabric managers' credentials, by name (values: `credentialsSecrets`)", "the Fabric that names it is not connected", only=SECRETS, in_namespace=True),
@@ -101,7 +101,7 @@ CLASSIC = Role("The controller, with classic allocation", "drawbar-controller-cl
 NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", "node-rbac.yaml", (
     Permission(_OURS, "deviceattachments", "list watch", "the devices attached to its node, by label", "the node daemon is never ready"),
     Permission(_OURS, "deviceattachments/status", "patch", "their state on the node", "no attached device is reported, and none released"),
-    Permission(_RESOURCES, "resourceclaims", "get list watch", "the claim to prepare; all claims after the loss of the record, and on nodes whose own devices are [ready before the pod is bound](../local-pool.md#ready-before-the-pod-is-bound)", "no pod with a device starts"),
+    Permission(_RESOURCES, "resourceclaims", "get list watch", "the claim to prepare; all claims after the record's loss, or with [`bindWhenReady`](../local-pool.md#ready-before-the-pod-is-bound)", "no pod with a device starts"),
     Permission(_RESOURCES, "resourceclaims/status", "patch", "reports that a device is ready", _WAIT),
     Permission(_RESOURCES, "resourceclaims/driver", "associated-node:patch", "the same since 1.36, for its driver's devices on its own node", _WAIT, only=DRIVER, since=GRANULAR_STATUS_MINOR),
     Permission(_RESOURCES, "resourceslices", "list watch create update delete", "publishes the node's own devices; reads those of other drivers", _NOT_OFFERED),
@@ -111,7 +111,7 @@ NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", "node-rbac.yaml
 HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "components/health-monitor/health-monitor-rbac.yaml", "health-monitor-rbac.yaml", (
     Permission(_OURS, "healthpolicies", "list watch", "the treatment of signals"),
     Permission(_RESOURCES, "resourceslices", "list watch", "the devices"),
-    Permission(_RESOURCES, "devicetaintrules", "list watch create patch delete", "taints devices; counts others' rules for the minimum healthy share. RBAC does not tell rules apart: **this token can delete every rule, and evict every pod with a device**"),
+    Permission(_RESOURCES, "devicetaintrules", "list watch create patch delete", "taints devices; counts others' rules. RBAC does not tell rules apart: **this token can delete every rule, and evict every pod with a device**"),
     Permission(_EVENTS, "events", "create patch", "reports its decisions, in the namespace `default`", in_default=True),
 ))
 VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", "viewer-rbac.yaml", (
@@ -129,8 +129,8 @@ VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", "viewer-rbac.y
 ))
 OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", "operator-rbac.yaml", (
     Permission(_RESOURCES, "devicetaintrules", "get list watch create patch delete", "`drawbar taint`"),
-    Permission(_RESOURCES, "resourceslices", "list watch", "previews of the devices; waiting for published maintenance"),
-    Permission(_RESOURCES, "resourceclaims", "get list watch", "previews of their pods; waiting for the pods' end"),
+    Permission(_RESOURCES, "resourceslices", "list watch", "the devices; waiting for published maintenance"),
+    Permission(_RESOURCES, "resourceclaims", "get list watch", "their pods; waiting for the pods' end"),
     Permission("", "pods", "get list watch", "`drawbar move`: the claim's pods and the next pod"),
     Permission("", "pods/eviction", "create", "`drawbar move`, within disruption budgets"),
     Permission(_EVENTS, "events", "list watch", "the daemons' reports meanwhile"),
@@ -147,7 +147,7 @@ TECHNICIAN = Role("The technician", "drawbar-technician", "technician-rbac.yaml"
     Permission(_OURS, "fabrics", "get list watch", "the Fabrics"),
     Permission(_OURS, "deviceattachments", "get list watch", "the devices attached to a node"),
     Permission(_RESOURCES, "resourceslices", "list watch", "the devices; waiting for published maintenance"),
-    Permission(_RESOURCES, "resourceclaims", "list watch", "previews of the claims with these devices"),
+    Permission(_RESOURCES, "resourceclaims", "list watch", "the claims of these devices"),
     Permission("", "nodes", "get list watch", "a node's fabrics; waiting for it to lose its label"),
     Permission(_EVENTS, "events", "list watch", "the daemons' reports meanwhile"),
 ))

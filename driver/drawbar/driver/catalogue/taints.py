@@ -50,23 +50,23 @@ class Taint(msgspec.Struct, frozen=True):
 # fmt: off
 ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
     "An attach to a node failed, or the node could not use the device.",
-    "`policy.probationSeconds` after the failure and its DeviceAttachment's end; longer after repeated failures, at most a day",
+    "`policy.probationSeconds` after the failure and its DeviceAttachment's end; longer after further failures, up to a day",
     "wait for the end of policy.probationSeconds", "conditions.md#whose-fault-a-failure-is",
     "controller", "Attaching it{where} failed ({reason}); lifted {probationSeconds} s after the failure, once its DeviceAttachment is gone.",
     ("node", "reason", "message", "failures", "probationSeconds"))
 LOST = Taint("device-lost", "", NO_EXECUTE,
     "A claim's device vanished from its node, or from the fabric.",
-    "when the claim releases it; withdrawn then, if the fabric no longer lists it",
+    "when the claim releases it",
     "check the device's link and power", "",
     "node", "Node {node} lost it while a claim has it; lifted when the claim releases it.", ("node", "message"))
 LOST_BY_FABRIC = Taint("device-lost", "", NO_EXECUTE, source="fabric", data=("node",),
     description="Its fabric manager no longer lists it while a claim has it; lifted when the claim releases it.")
 IN_USE = Taint("in-use", "", NO_SCHEDULE,
-    "A host outside this cluster has the device.", "when the fabric reports the device as free",
+    "A host outside this cluster has the device.", "when the fabric reports it as free",
     "wait for the other host to release it", "",
     "fabric", "Host {host} has it, and no claim of this cluster; lifted when the fabric manager reports that it is free.", ("host",), False)
 HELD_BY_HAND = Taint("in-use", "manual", NO_SCHEDULE,
-    "An operator attached the device.", "when that DeviceAttachment is deleted and the device is free",
+    "An operator attached the device.", "when that DeviceAttachment is gone",
     "kubectl delete deviceattachment NAME", "",
     "operator", "An operator attached it by hand to node {node}; lifted when that DeviceAttachment is deleted and the device is free.", ("node", "host"), False)
 RELEASING = Taint("in-use", "releasing", NO_SCHEDULE,
@@ -80,11 +80,11 @@ CLEANING = Taint("cleaning", "", NO_SCHEDULE,
     "wait for the end of the erase", "node-release.md",
     "node", "Node {node} erases what its last user left on it; lifted when that is done and it is free.", ("node", "reason"), False)
 NOT_CLEANED = Taint("not-cleaned", "", NO_SCHEDULE,
-    "Its node failed to erase the previous user's data and keeps retrying.", "when an erase succeeds, or the device is detached by force",
+    "Its node failed to erase it and keeps retrying.", "when an erase succeeds, or the device is detached by force",
     "read the condition Released of its DeviceAttachment", "node-release.md#blocked-releases",
     "node", "Node {node} failed to erase the previous user's data and keeps retrying; the condition Released of its DeviceAttachment has the reason; lifted when that is done and it is free.", ("node", "reason"))
 FABRIC_CRITICAL = Taint("fabric-health", "critical", NO_SCHEDULE,
-    "The fabric manager reports the device as critical.", "when the manager reports it as healthy; later each time if its report keeps changing",
+    "The fabric manager reports the device as critical.", "when the manager reports it as healthy; later if that keeps changing",
     "check the device at the fabric manager", "controller.md#hold-down",
     "fabric", "Its fabric manager reports it as critical; lifted when it reports it well, and after several changes only once that has held for a while.", ("fabric",))
 FABRIC_WARNING = Taint("fabric-health", "warning", NO_EFFECT,
@@ -92,27 +92,27 @@ FABRIC_WARNING = Taint("fabric-health", "warning", NO_EFFECT,
     "check the device at the fabric manager, which reports a warning", "controller.md#hold-down",
     "fabric", data=("fabric",), description="Its fabric manager reports it as warning; lifted when it reports it well, and after several changes only once that has held for a while.")
 NODE_UNHEALTHY = Taint("node-unhealthy", "", NO_SCHEDULE,
-    "Its node reports the device as unhealthy, without a finding.", "when its node reports it as healthy or has released it",
-    "read the condition health of the device's DeviceAttachment", "health.md",
+    "Its node reports the device as unhealthy, without a finding.", "when its node reports it as healthy, or has released it",
+    "read status.node.healthMessage of its DeviceAttachment", "health.md",
     "node", "Node {node} reports it unhealthy; lifted when it reports it healthy or has released it.", ("node", "message"))
 FABRIC_UNREACHABLE = Taint("fabric-unreachable", "", NO_SCHEDULE,
-    "The fabric manager of the free device has not answered for `policy.unreachableGraceSeconds`.", "when the manager answers; later each time if it keeps stopping",
+    "Its fabric manager has been silent for `policy.unreachableGraceSeconds`; the device is free.", "when the manager answers; later if it keeps stopping",
     "restore the connection to the fabric manager", "",
     "controller", "The fabric manager of the Fabric {fabric} has not answered for longer than policy.unreachableGraceSeconds; lifted when it answers.", ("fabric",), False)
 MAINTENANCE = Taint("maintenance", "", NO_SCHEDULE,
     "A Maintenance of its Fabric names the device, or all.", "when no Maintenance names it any more",
-    "drawbar maintenance off device/NAME, when the work is done; drawbar maintenance list shows the reason", "maintenance.md",
+    "drawbar maintenance off device/NAME, after the work; drawbar maintenance list shows the reason", "maintenance.md",
     "operator", "A Maintenance of the Fabric {fabric} names it, or all; lifted when none does any more (kubectl get maintenances).", ("fabric",), False)
 WEAR_LIMITED = Taint("wear-limited", "", NO_SCHEDULE,
-    "The device was erased within a day as often as `policy.erasesPerDevicePerDay` allows.", "when fewer of them are less than a day old",
+    "It was erased as often in a day as `policy.erasesPerDevicePerDay` allows.", "when the oldest erasure is a day old",
     "wait, or raise policy.erasesPerDevicePerDay of its Fabric", "",
     "controller", "It was erased {erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric {fabric} allows; lifted when fewer of these erasures are less than a day old.", ("fabric",), False)
 NOT_OFFERED = Taint("not-offered", "", NO_SCHEDULE,
-    "`spec.offer` of the Fabric leaves the device out, and a claim has it.", "when that claim releases it; withdrawn then",
+    "`spec.offer` leaves the claimed device out.", "when that claim releases it; withdrawn then",
     "nothing, or add it to spec.offer of its Fabric", "fabrics.md#a-part-of-a-manager",
     "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when its claim releases it.", ("fabric",), False)
 RESERVED = Taint("reserved", "", NO_SCHEDULE,
-    "`policy.immediate` of the Fabric reserves the device, and a claim of the scheduler has it.", "as above",
+    "`policy.immediate` reserves the device, but a claim of the scheduler has it.", "as above",
     "ask for immediate allocation, or remove the device from policy.immediate of its Fabric", "immediate.md",
     "operator", "policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when its claim releases it.", ("fabric",), False)
 FINDING = Taint("", "{value}", source="node", data=("node", "reason", "message"),

@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
 
 COMMAND = command.Command(
     name="completion",
-    help="print what completes the words of drawbar in a shell",
+    help="print the completion script for a shell",
     description=(
         "Prints a script for a shell, in which Tab then completes verbs, options, their values, and KIND/NAME from the cluster.\n"
         f"It calls {PROGRAM}, which is installed beside drawbar and which kubectl calls for `kubectl drawbar`."

@@ -87,8 +87,7 @@ def _configure(daemon: Daemon[T], parser: argparse.ArgumentParser) -> None:
             nargs="?",
             const="ready",
             choices=("ready", "alive"),
-            help="ask the daemon that runs with these settings how it is (default: whether it is ready); "
-            "for exec probes",
+            help="ask the daemon with these settings whether it is ready (default) or alive; for exec probes",
         )
 
 

@@ -44,13 +44,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--record",
         type=Path,
         metavar="DIR",
-        help="write what there is, and the uevents that come, into this new folder, for a bug report",
+        help="write the tree and its uevents to this new folder, for a bug report",
     )
     group.add_argument(
         "--record-seconds",
         type=float,
         metavar="N",
-        help="how long to listen to uevents; 0 for the tree alone (default: until Ctrl-C)",
+        help="how long to record uevents; 0 records only the tree (default: until Ctrl-C)",
     )
     group.add_argument(
         "--mask-serials",

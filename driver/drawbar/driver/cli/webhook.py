@@ -15,9 +15,9 @@ COMMAND = daemon.verb(
     "webhook",
     summary="the admission webhook: checks opaque parameters",
     description=(
-        "Answers the API server over HTTPS whether the opaque parameters of a DeviceClass, ResourceClaim or\n"
-        "ResourceClaimTemplate can be obeyed. It has no permissions in the cluster and calls no server. Its answer\n"
-        "early, the controller and the node daemon say again, so it may be left out."
+        "Tells the API server over HTTPS whether the opaque parameters of a DeviceClass, ResourceClaim or\n"
+        "ResourceClaimTemplate are valid. It has no permissions in the cluster and calls no server.\n"
+        "Without it, the controller and the node daemon check them later."
     ),
     examples=(
         "drawbar webhook --tls-certificate tls.crt --tls-key tls.key",

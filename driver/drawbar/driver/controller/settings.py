@@ -56,8 +56,8 @@ class Settings:
             least 30 s earlier.
         leader_election: wait for the lease; without it only one controller may run.
         lease_namespace: the controller's namespace, with its lease `drawbar-controller` and the Fabrics' Secrets.
-        node_daemon_selector: labels of the node daemons' pods there, such as app=drawbar-node: a node is offered
-            while its pod is Ready; none: while the Node is Ready
+        node_daemon_selector: labels of the node daemons' pods in its namespace, such as app=drawbar-node: a node is
+            offered while its pod is Ready; none: while the Node is Ready.
         identity: the name in the lease, unique for each pod and kept over its restarts; none: host name and process
             id.
         writes_per_second: the most writes to the API server, sustained; renewals of the lease do not wait.

@@ -21,7 +21,7 @@ INTERVAL_MAX_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where alerts and events are sent to.
+    """The address for alerts and events.
 
     Attributes:
         address: an IP address of this host; in a pod its own.
@@ -36,7 +36,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Its certificate, and whose clients' are accepted; files are read again when they change.
+    """The certificate, and the clients' authority. Changed files are read again.
 
     Attributes:
         certificate: PEM file with the certificate and its intermediates.
@@ -51,7 +51,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program that lists what is wrong.
+    """Your program that lists faults.
 
     Attributes:
         path: the program to run, without arguments.
@@ -80,7 +80,7 @@ class Settings:
     """The health monitor's configuration.
 
     Attributes:
-        driver: the DRA driver of the devices and HealthPolicies.
+        driver: the DRA driver's name.
         kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
         token_file: file with the clients' bearer token; none only with a client authority.
         dry_run: only report, whatever the policies say.

@@ -73,7 +73,7 @@ class Settings:
         driver: the DRA driver's name.
         instance: the pod's uid, to tell two instances on one node apart; none if only one can run.
         kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
-        kubelet_dir: the kubelet's directory, at the same path in the pod as on the host.
+        kubelet_dir: the kubelet's directory, at the host's path.
         cdi_dir: the container runtime's directory of CDI files.
         sysfs: the sysfs tree to read.
         uevents: kernel, or unix:/path of a mocked tree.

@@ -18,7 +18,7 @@ TLS = Path("/run/drawbar/tls")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where the API server finds it.
+    """The address for the API server.
 
     Attributes:
         address: an IP address of this host; in a pod its own.
@@ -33,7 +33,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Its certificate, which is read again when it changes.
+    """The certificate. Changed files are read again.
 
     Attributes:
         certificate: PEM file with the certificate and its intermediates.
@@ -49,7 +49,7 @@ class Settings:
     """The webhook's configuration.
 
     Attributes:
-        driver: the DRA driver whose parameters are checked.
+        driver: the DRA driver's name.
         listen: where the API server finds it.
         tls: its certificate.
         log: the log on stderr.

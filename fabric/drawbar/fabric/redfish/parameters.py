@@ -67,12 +67,12 @@ SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "pattern": "^[1-9][0-9]{0,2}$",
         },
         "zoneBody": {
-            "description": "The place of the endpoints in a changed zone: links for Links.Endpoints (default), endpoints for Endpoints, as in Intel's Rack Scale Design",
+            "description": "The endpoints of a changed zone: links for Links.Endpoints (default), endpoints for Endpoints (Intel's Rack Scale Design)",
             "type": "string",
             "enum": sorted(profiles.ZoneBody),
         },
         "etags": {
-            "description": "Whether changes carry the ETag of their resource (default: yes); no for a service that refuses its own (STALE_ETAG): a change by others at the same moment may be lost",
+            "description": "Send a resource's ETag with changes (default: yes); no if the service refuses its own (STALE_ETAG): simultaneous changes by others may be lost",
             "type": "string",
             "enum": ["no", "yes"],
         },

@@ -440,7 +440,7 @@ def make_attached_condition(when):
         make_attachment_case("the node is silent", "error attachments.detach: is silent", deleted=100),
         make_attachment_case(
             "in use",
-            "error attachments.detach: end what the message names",
+            "error attachments.detach: end this use",
             ("Released", "False", "InUse"),
             deleted=100,
         ),

@@ -174,7 +174,7 @@ def _judge_choice(choice: observed.Choice, driver: str, subject: str) -> Finding
             Check.CLAIMS_ALLOCATED,
             subject,
             f"{about}: {_devices(free)} {'matches and is' if free == 1 else 'match and are'} free",
-            f"{links.url('explain.md')} lists what else the scheduler weighs",
+            f"{links.url('explain.md')} lists the scheduler's other conditions",
         )
     return findings.make_error(Check.CLAIMS_ALLOCATED, subject, f"{about}{message}", remedy)
 
@@ -224,7 +224,7 @@ def _describe_use(choice: observed.Choice) -> tuple[str, str]:
         f" wants {_devices(choice.count)}; {len(choice.matching)} match, and {len(free)} are free ({states})"
     )
     return message + describe_taints(blocked), lift(blocked) or (
-        f"it gets {_devices(choice.count - len(free))} when other claims give them back: drawbar status shows their users"
+        f"it gets {_devices(choice.count - len(free))} when other claims end: drawbar status shows their users"
     )
 
 

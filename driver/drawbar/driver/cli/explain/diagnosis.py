@@ -264,7 +264,7 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
         yield findings.make_warning(
             Check.DEVICES_OFFERED,
             subject,
-            f"its node finds it ill: {device.health_message or 'no reason is reported'}",
+            f"its node reports it as unhealthy: {device.health_message or 'no reason is reported'}",
             f"{links.url('reference/findings.md')} explains each finding",
         )
     if device.state == "Failed":

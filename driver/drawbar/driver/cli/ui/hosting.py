@@ -181,7 +181,7 @@ async def run(
     Args:
         connect: see `readers.Connect`.
         listen: the port on all addresses, as `:8443`, or HOST:PORT.
-        certificate: PEM file with the certificate; None for one that signs itself.
+        certificate: PEM file with the certificate; None for self-signed.
         key: PEM file with its key.
         driver: the DRA driver's name.
         namespace: the daemons' namespace.

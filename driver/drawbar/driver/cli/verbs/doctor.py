@@ -17,8 +17,8 @@ _CONTROLLER_ACCOUNT = "drawbar-controller"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--brief", action="store_true", help="leave out what is well")
-    cluster = parser.add_argument_group("which Drawbar is meant")
+    parser.add_argument("--brief", action="store_true", help="leave out healthy objects")
+    cluster = parser.add_argument_group("which Drawbar")
     flags.add_driver(cluster)
     flags.add_daemons(cluster)
     cluster.add_argument(
@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     node.add_argument(
         "--host-root",
         metavar="DIR",
-        help="where the host's own files are, for the container runtime's configuration, such as / or /host",
+        help="the host's root directory, such as / or /host, for the container runtime's configuration",
     )
     flags.add_output(parser)
     flags.add_timeout(parser, TIMEOUT_SECONDS)

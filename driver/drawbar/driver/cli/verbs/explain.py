@@ -12,7 +12,7 @@ TIMEOUT_SECONDS = 120.0
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     objects.add_target(parser, help_text="one object; the whole cluster without one, as drawbar doctor")
-    parser.add_argument("--brief", action="store_true", help="leave out what is well")
+    parser.add_argument("--brief", action="store_true", help="leave out healthy objects")
     flags.add_daemons(parser)
     flags.add_output(parser)
     flags.add_timeout(parser, TIMEOUT_SECONDS)

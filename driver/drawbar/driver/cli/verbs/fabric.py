@@ -35,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_output(adapters)
     check = add_action(
-        "drawbar fabric check", "reach a fabric manager, and show its content and its oddities", _check
+        "drawbar fabric check",
+        "connect to a fabric manager, and show its devices, hosts and oddities",
+        _check,
     )
     _fabric_options(check)
     for name, help_text, run in (
@@ -70,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _fabric_options(suite, positional=None, seconds=SUITE_TIMEOUT_SECONDS)
     record = add_action(
         "drawbar fabric record",
-        "keep a masked transcript of what a Redfish manager answers, for a report",
+        "record a Redfish manager's answers, masked, for a report",
         _record,
     )
     record.add_argument(
@@ -114,7 +116,7 @@ def configure_detach(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="by a Fabric object: do not wait for the node; also for a detach that hangs",
+        help="with a Fabric: do not wait for the node; also for a hanging detach",
     )
     _change_options(parser, _detach)
 

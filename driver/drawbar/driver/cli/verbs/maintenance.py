@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name != "list":
             objects.add_target(
                 action,
-                help_text="device with its pool in front where there are several; enclosure/FABRIC/NAME",
+                help_text="a device, with its pool in front if several have its name; enclosure/FABRIC/NAME",
             )
             if name == "on":
                 action.add_argument(
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                     help="why, such as the number of a ticket; it is shown by list",
                 )
             flags.add_change(action)
-        flags.add_timeout(action, TIMEOUT_SECONDS, "the longest wait until it holds")
+        flags.add_timeout(action, TIMEOUT_SECONDS, "the longest wait for the effect")
         if name == "list":
             flags.add_listing(action, "objects of the kind Maintenance with these labels")
         else:

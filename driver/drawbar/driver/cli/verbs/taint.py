@@ -64,9 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         listing, "rules with these labels; with --devices, taints with such fields, as pool=rack-1/enc-1"
     )
     _add_connection(listing)
-    show = add_action(
-        "drawbar taint show", "show a rule, what it affects, and how far its evictions are", _show
-    )
+    show = add_action("drawbar taint show", "show a rule, its effects and the state of its evictions", _show)
     _add_name(show)
     _common(show)
     remove = add_action("drawbar taint remove", "delete a rule and those of its batches", _remove)
@@ -91,7 +89,7 @@ def _add_selectors(parser: argparse.ArgumentParser, *, metavar: str = "") -> Non
     objects.add_target(
         parser,
         KINDS,
-        help_text=f"{before}device/NAME (with its pool in front where there are several), enclosure/FABRIC/NAME or node/NAME (its own devices)",
+        help_text=f"{before}device/NAME (with its pool in front if several have its name), enclosure/FABRIC/NAME or node/NAME (its own devices)",
         metavar=metavar or "KIND/NAME",
         is_required=bool(metavar),
     )

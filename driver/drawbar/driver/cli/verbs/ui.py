@@ -33,14 +33,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--listen",
         type=_address,
         metavar="HOST:PORT",
-        help="in a pod: serve all readers over TLS, each with the rights of the token that he logs in with, such as :8443",
+        help="in a pod: serve all readers over TLS, each with the rights of their login token, such as :8443",
     )
     for name in ("certificate", "key"):
         parser.add_argument(
             f"--tls-{name}",
             type=Path,
             metavar="FILE",
-            help=f"PEM file with the {name} for --listen (default: one that signs itself)",
+            help=f"PEM file with the {name} for --listen (default: self-signed)",
         )
     flags.add_daemons(parser)
     flags.add_driver(parser)

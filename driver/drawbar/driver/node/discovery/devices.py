@@ -42,8 +42,8 @@ class Tracking:
     """The settings of the tracking.
 
     Attributes:
-        coalesce_seconds: the shortest time between two readings for events of a device; the first event after a pause
-            is read at once.
+        coalesce_seconds: the shortest time between two readings for events; the first event after a pause is
+            read at once.
         audit_seconds: the interval between audits, give or take a fifth; an audit finds changes without an event. 0:
             never.
         audit_share: the audit's share of one processor core, from above 0 to 1.

@@ -87,7 +87,7 @@ QUIRKS = (
     ),
     Quirk(
         name="top-endpoints",
-        text="A zone takes endpoints from the top of the body; a body with Links removes all.",
+        text="A zone takes endpoints at the top of the body; Links removes all.",
         seen="Intel's PNC simulator",
         forms=frozenset({Form.PORT}),
         wrap=_take_top_endpoints,

@@ -95,7 +95,7 @@ QUIRKS = (
     ),
     Quirk(
         name="twice-quoted-etags",
-        text="ETag is quoted twice in the header, once in the property; only this matches.",
+        text="ETag is quoted twice in the header, once in the body; only this matches.",
         seen="ansible-collections/community.general #11270",
         wrap=_quote_twice,
     ),

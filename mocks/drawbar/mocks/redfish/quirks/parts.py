@@ -206,7 +206,7 @@ async def _show(asked: Asked, forward: Forward, change: Any) -> Answer:
 QUIRKS = (
     Quirk(
         name="cpu-blocks",
-        text="Each host has an untyped resource block with its CPU; another one is free.",
+        text="Each host has an untyped block with its CPU; another is free.",
         seen="NEC hw-emulator-reference, DMTF Redfish-Interface-Emulator",
         forms=WITH_BLOCKS,
         furnish=_add_cpu_blocks,
@@ -234,7 +234,7 @@ QUIRKS = (
     ),
     Quirk(
         name="network-block",
-        text="A resource block has only an EthernetInterface, with a link to a missing function.",
+        text="A block has only an EthernetInterface, with a link to a missing function.",
         seen="NEC hw-emulator-reference",
         forms=WITH_BLOCKS,
         furnish=_add_network_block,
@@ -262,7 +262,7 @@ QUIRKS = (
     ),
     Quirk(
         name="links-ports",
-        text="Endpoints link to switch ports by Ports in place of ConnectedPorts.",
+        text="Endpoints have Ports in place of ConnectedPorts.",
         seen="Intel's PNC simulator, Sunfish",
         forms=WITH_FABRIC,
         wrap=_show_ports,

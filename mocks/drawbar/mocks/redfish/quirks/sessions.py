@@ -75,7 +75,7 @@ QUIRKS = (
     ),
     Quirk(
         name="basic-only",
-        text="No sessions: each request carries the password; a login is refused with 401.",
+        text="No sessions: each request carries the password; logins are 401.",
         seen="sushy-tools",
         wrap=_ask_for_password,
     ),

@@ -194,7 +194,7 @@ QUIRKS = (
     ),
     Quirk(
         name="pages",
-        text=f"A collection comes in pages of {PAGE_MEMBERS} members; the next page is the path with a query.",
+        text=f"Collections have pages of {PAGE_MEMBERS} members; the next is the path with a query.",
         seen="DMTF/Redfish-Mockup-Server #43, DMTF/python-redfish-library #112",
         wrap=_page,
     ),
@@ -218,7 +218,7 @@ QUIRKS = (
     ),
     Quirk(
         name="no-zones-link",
-        text="The fabric has no link to zones or connections; their collection is 404 while empty.",
+        text="The fabric has no link to zones or connections; empty ones are 404.",
         seen="Sunfish",
         forms=WITH_FABRIC,
         wrap=_hide_zones_link,

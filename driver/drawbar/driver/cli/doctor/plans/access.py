@@ -36,7 +36,7 @@ def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
         Check.ACCESS_ACCOUNT,
         subject,
         f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
-        f"install Drawbar (kubectl apply -k deploy/manifests, or the chart), or say where it is with --daemons and --{daemon}-account",
+        f"install Drawbar (kubectl apply -k deploy/manifests, or the chart), or name its namespace and account by --daemons and --{daemon}-account",
     )
 
 
@@ -151,7 +151,7 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
         case Part.IMMEDIATE:
             return (
                 f"set controller.config.immediateAllocation in the chart's values (without the chart: {links.url('immediate.md')}), or take "
-                "policy.immediate out of the Fabrics: what it reserves is offered to no other claim"
+                "policy.immediate out of the Fabrics: no other claim gets its reserved devices"
             )
         case Part.CORE:
             return f"apply the roles of this version ({_FILES[daemon]}, or the chart)"

@@ -157,7 +157,7 @@ def _check_arrival(
         yield findings.make_warning(
             Check.ATTACHMENTS_HEALTH,
             _subject(attachment),
-            f"node {node} finds the device ill: {status.node.health_message}",
+            f"node {node} reports the device as unhealthy: {status.node.health_message}",
             f"{links.url('reference/findings.md')} explains each finding; new pods are kept away from the device until it is well",
         )
 
@@ -178,7 +178,7 @@ def _check_attach(
         yield findings.make_error(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
-            f"is being attached to node {attachment.spec.node_name} since {seconds:.0f} s, longer than attachTimeoutSeconds allows",
+            f"has been attaching to node {attachment.spec.node_name} for {seconds:.0f} s, longer than attachTimeoutSeconds allows",
             f"drawbar doctor shows whether a controller leads, drawbar explain fabric/{attachment.spec.fabric} whether the Fabric is connected",
         )
 
@@ -213,7 +213,7 @@ def _is_overdue(
 
 def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Finding:
     visible, node = meta.find(attachment.status.conditions, attachments.VISIBLE), attachment.spec.node_name
-    state = f"is attached since {seconds:.0f} s and not ready on node {node}"
+    state = f"has been attached for {seconds:.0f} s and is not ready on node {node}"
     if visible is None:
         return findings.make_error(
             Check.ATTACHMENTS_VISIBLE,

@@ -122,7 +122,7 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
             check=Check.CLOCKS_NODE,
             severity=_severity(skewed.seconds),
             subject=f"the clock of node {skewed.node}",
-            message=f"is {_apart(skewed.seconds)} the API server's: its daemon gives new devices up too early or too late",
+            message=f"is {_apart(skewed.seconds)} the API server's: its daemon gives up on new devices too early or too late",
             remedy=_SYNCHRONISE,
         )
     if off[findings.NAMED_MAX :]:

@@ -63,7 +63,7 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.make_warning(
             Check.FABRICS_MAINTENANCE,
             f"Maintenance {item.metadata.name}",
-            f"is not wholly in effect: {applied.message if applied is not None else 'no controller has judged it'}",
+            f"is not fully in effect: {applied.message if applied is not None else 'no controller has judged it'}",
             f"correct its spec, or delete it: kubectl delete maintenance {item.metadata.name}",
         )
 
@@ -129,7 +129,7 @@ _JUDGEMENTS = {
     fabrics.WRITABLE: _Judgement(
         check=Check.FABRICS_WRITABLE,
         table=fabric_conditions.WRITABLE,
-        message="the API server refuses what the controller writes for it: {message}",
+        message="the API server refuses the controller's writes for it: {message}",
         severity=Severity.ERROR,
     ),
     fabrics.DEGRADED: _Judgement(
@@ -288,7 +288,7 @@ def _find_duplicates(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
             yield findings.make_warning(
                 Check.HOSTS_AMBIGUOUS,
                 f"nodes {findings.join_names(sorted(members))}",
-                f"have the same {what}, {value}: a host that is known by it is mapped to only one of them, or to none",
+                f"have the same {what}, {value}: a host with it is mapped to one of them or to none",
                 "make it unique (cloned machines often have one UUID), or name the hosts in spec.hosts",
             )
 
@@ -315,7 +315,7 @@ def _strays(
         Check.HOSTS_NODE,
         f"node {first.metadata.name}" if len(strays) == 1 else f"{len(strays)} nodes",
         (
-            f"run the node daemon, and no fabric seems to reach them: {findings.join_names(members)}. Either no host is mapped "
+            f"run the node daemon, but no fabric seems to reach them: {findings.join_names(members)}. Either no host is mapped "
             f"to them, or their hosts have no free port (the system UUID of {first.metadata.name} is {uuid})"
         ),
         _MAP,

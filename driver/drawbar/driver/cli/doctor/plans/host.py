@@ -386,6 +386,6 @@ def _cluster(host: Host) -> Iterator[Finding]:
         yield findings.make_error(
             Check.HOST_SETTINGS,
             f"node {host.node_name}",
-            "does not exist in the cluster, so nothing is ever attached here",
+            "does not exist in the cluster, so nothing is attached here",
             "let NODE_NAME come from spec.nodeName; kubectl get nodes has the names",
         )

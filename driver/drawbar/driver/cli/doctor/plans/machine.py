@@ -223,7 +223,7 @@ def _hotplug(machine: Machine) -> Iterator[Finding]:
         yield findings.make_warning(
             Check.HOST_HOTPLUG,
             _name_ports(unserved),
-            "can do hot-plug, and the kernel's driver pciehp does not serve it: no device that arrives there is seen"
+            "supports hot-plug, but the kernel's driver pciehp does not serve it: no arriving device is seen"
             + ("" if machine.has_pciehp is False else "; the firmware keeps hot-plug to itself (_OSC)"),
             _native_remedy(machine),
         )
@@ -267,7 +267,7 @@ def _buses(machine: Machine) -> Iterator[Finding]:
         yield findings.make_warning(
             Check.HOST_BUSES,
             _name_ports(unnumbered),
-            "no bus number is reserved: no device that arrives there is seen",
+            "no bus number is reserved: no arriving device is seen",
             f"boot the kernel with pci=assign-busses,{_parameters(needs.values())} and reboot; see {PAGE}",
         )
     small = {
@@ -415,7 +415,7 @@ def _drivers(machine: Machine) -> Iterator[Finding]:
             yield findings.make_note(
                 Check.HOST_DRIVERS,
                 subject,
-                f"none of {', '.join(usual)} is loaded, and the host's modules were not looked at",
+                f"none of {', '.join(usual)} is loaded, and the host's modules were not read",
                 "on the host: drawbar doctor --node --host-root /",
             )
         else:

@@ -20,7 +20,7 @@ UNREADY_MAX = 20
 """The most pods that are named one by one."""
 _RUNTIME = re.compile(r"([\w.-]+)://v?([0-9]{1,9})\.([0-9]{1,9})")
 _VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
-GONE = "is gone, and a device is attached there, or is to be"
+GONE = "is gone, but a device is attached there, or is to be"
 GONE_REMEDY = "bring the machine back, or wait: policy.nodeGoneSeconds later its devices are detached"
 
 
@@ -195,7 +195,7 @@ def _daemons(
                 f"there is no pod of ServiceAccount {cluster.where.namespace}/{cluster.where.node}, and no pool of a node: "
                 "as far as can be seen, no node daemon runs"
             ),
-            "install the DaemonSet, or say where it is with --daemons and --node-account",
+            "install the DaemonSet, or name its namespace and account by --daemons and --node-account",
         )
 
 
