@@ -23,9 +23,8 @@ COMMAND = daemon.verb(
     summary="the daemon of one node: hot-plug, kubelet plugin",
     description=(
         "The daemon of one node: follows hot-plugged devices, reports them, and prepares them for containers.\n"
-        "Every setting can stand in the file of --config (see --print-config for its keys), in the environment\n"
-        "(the flag in capitals: DRAWBAR_KUBELET_DIR), or be a flag; flags win over the environment, and that over\n"
-        "the file."
+        "Set each setting in the file of --config (--print-config shows its keys), in the environment (the flag in\n"
+        "capitals: DRAWBAR_KUBELET_DIR), or by a flag. Flags win over the environment, and that over the file."
     ),
     examples=(
         "drawbar node --node-name worker-1 --kubeconfig ~/.kube/config",
