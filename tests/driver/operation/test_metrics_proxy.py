@@ -120,6 +120,20 @@ async def test_a_caller_is_reviewed_once_a_minute(proxied, monkeypatch):
     assert len(asked) == 4
 
 
+@pytest.mark.parametrize(
+    "token", [b"\xff", b"a\x01b", b"x" * 3000, b""], ids=["bytes", "control", "long", "none"]
+)
+async def test_a_token_that_nobody_has_is_refused_without_a_word_in_the_log(proxied, token, caplog):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(*proxied.address, ssl=context)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n" % token)
+    answer = await reader.read()
+    writer.close()
+    assert answer.split(b" ")[1] in (b"400", b"401")
+    assert caplog.messages == []
+
+
 async def test_a_flood_of_forged_tokens_is_forgotten_and_forgets_nobody_else(proxied, monkeypatch):
     reader = proxied.cluster.token_for(READER)
     assert await proxied.judge.judge(reader) == 200

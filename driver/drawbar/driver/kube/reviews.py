@@ -4,11 +4,15 @@ Source: Kubernetes "Authenticating" (TokenReview, SelfSubjectReview), "Authoriza
 SelfSubjectAccessReview).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, kinds
+
+TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}")
+"""A bearer token; RFC 6750, section 2.1."""
 
 
 class User(meta.Struct, frozen=True):

@@ -65,7 +65,7 @@ class Judge:
         Raises:
             errors.KubeError: the API server does not answer.
         """
-        digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        digest = hashlib.sha256(token.encode()).digest()
         for known in (self._allowed, self._refused):
             until, status = known.get(digest, (0.0, 0))
             if self.clock() < until:
@@ -121,11 +121,12 @@ class Proxy:
         if request.method not in ("GET", "HEAD"):
             return web_response.Response(status=405, text="only GET\n")
         header = request.headers.get("Authorization", "")
-        if not header.startswith(BEARER):
+        token = header.removeprefix(BEARER).strip()
+        if not header.startswith(BEARER) or not reviews.TOKEN.fullmatch(token):
             return web_response.Response(status=UNAUTHENTICATED, text="send a bearer token\n")
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                status = await self.judge.judge(header.removeprefix(BEARER).strip())
+                status = await self.judge.judge(token)
                 if status == UNAUTHENTICATED:
                     return web_response.Response(
                         status=status, text="the API server does not know the token\n"

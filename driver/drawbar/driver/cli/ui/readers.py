@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -33,8 +32,6 @@ ARRIVAL_SECONDS = 90.0
 REVIEW_SECONDS = 60.0
 IDLE_SECONDS = 600.0
 SESSION_SECONDS = 8 * 3600.0
-TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}")
-"""A bearer token; RFC 6750, section 2.1."""
 _SHOWN = tuple(
     (rule.group, rule.resource)
     for rule in permissions.VIEWER.permissions
@@ -119,7 +116,7 @@ class Readers:
         Raises:
             Refused: the token is refused or has no rights, there are too many readers, or the API server does not answer.
         """
-        if not TOKEN.fullmatch(token):
+        if not reviews.TOKEN.fullmatch(token):
             raise Refused(401, "this is no bearer token")
         known = self._by_token.get(_digest(token))
         if known is not None:
