@@ -232,6 +232,28 @@ def test_foreign_text_stays_text(cluster, served):
     cluster(work)
 
 
+@pytest.mark.parametrize("reason", ["FabricCredentialsRefused", ""], ids=["refused", "overdue"])
+def test_a_device_that_waits_too_long_or_is_refused_needs_attention(cluster, served, reason):
+    stamp = {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": "not allowed"}
+    attached = {"type": "Attached", "status": "False" if reason else "True", "reason": reason or "Attached"}
+
+    async def work(api):
+        status = {"status": {"phase": "" if reason else "Attached", "conditions": [attached | stamp]}}
+        await api.patch(
+            kinds.ATTACHMENT,
+            "rack-1.gpu-1",
+            status,
+            content=client.Patch.MERGE,
+            into=dict,
+            subresource="status",
+        )
+        async with served(api) as (url, _), browser.opened(url) as tab:
+            await tab.until(shows("gpu-1", "#moving"))
+            assert await tab.evaluate(shows(reason or "overdue", "#attention"))
+
+    cluster(work)
+
+
 def test_the_keyboard_reaches_all_of_a_device_and_comes_back(cluster, served):
     async def work(api):
         async with served(api) as (url, _), browser.opened(url) as tab:

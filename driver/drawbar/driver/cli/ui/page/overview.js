@@ -1,7 +1,7 @@
 // The overview: tiles, attention, changes under way and the latest Events.
 
 import {breakable, element, make, replace, time} from "./dom.js";
-import {byName, chip, cluster, hasTrouble, link, routes, step, summary} from "./store.js";
+import {byName, chip, cluster, hasTrouble, isHeld, link, routes, step, summary} from "./store.js";
 
 const MOST = 6; // entries of one kind
 const LATEST = 12;
@@ -91,12 +91,16 @@ function attention() {
   for (const row of ill.slice(0, MOST))
     warn.push(entry(chip("warn", "Unhealthy"), link(routes.device(row), row.device.name), row.device.healthMessage, routes.device(row)));
   if (ill.length > MOST) warn.push(entry("", link(routes.devices({q: "unhealthy"}), `and ${ill.length - MOST} more unhealthy devices`), ""));
+  const held = summary().moving.filter(isHeld);
+  for (const row of held.slice(0, MOST))
+    warn.push(entry(chip("warn", row.device.refusal || "overdue"), link(routes.device(row), row.device.name), row.why, routes.device(row)));
+  if (held.length > MOST) warn.push(entry("", link(routes.devices({show: "moving"}), `and ${held.length - MOST} more that wait`), ""));
   rest.push(...cluster.claims.filter((claim) => claim.severity !== "note").slice(0, MOST).map(pendingEntry));
   if (cluster.waiting > MOST) rest.push(entry("", `and ${number(cluster.waiting - MOST)} more claims wait`, ""));
   // A failed device is listed already.
   for (const [taint, tainted] of taints) {
     const rows = tainted.filter((row) => row.category !== "failed");
-    if (rows.length) rest.push(entry(chip("blocked", "tainted"), link(routes.exact(taint), rows.length === 1 ? rows[0].device.name : `${number(rows.length)} devices`), taint, routes.device(rows[0]), rows.length === 1 ? "Explain" : `Explain ${rows[0].device.name}`));
+    if (rows.length) rest.push(entry(taint.endsWith(":None") ? chip("free", "informs") : chip("blocked", "tainted"), link(routes.exact(taint), rows.length === 1 ? rows[0].device.name : `${number(rows.length)} devices`), taint, routes.device(rows[0]), rows.length === 1 ? "Explain" : `Explain ${rows[0].device.name}`));
   }
   const listed = [...bad, ...warn, ...rest];
   if (!listed.length && cluster.isLost) return [make("li", {class: "empty"}, "Nothing needed attention.")];

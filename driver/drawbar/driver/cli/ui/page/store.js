@@ -127,4 +127,7 @@ export function summary() {
   return summed;
 }
 
-export const hasTrouble = () => cluster.unread.length || cluster.fabrics.some((fabric) => !["Connected", "Pending"].includes(fabric.state)) || summary().failed.length || summary().ill.length || cluster.waiting;
+// A device that its manager refuses, or whose step takes too long.
+export const isHeld = ({device}) => device.refusal || device.overdueAt && Date.parse(device.overdueAt) < Date.now();
+
+export const hasTrouble = () => cluster.unread.length || cluster.fabrics.some((fabric) => !["Connected", "Pending"].includes(fabric.state)) || summary().failed.length || summary().ill.length || summary().moving.some(isHeld) || cluster.waiting;
