@@ -8,8 +8,6 @@ import yaml
 from drawbar.driver.api import attachments
 from drawbar.driver.node import classes
 from drawbar.driver.node.classes import generic
-from drawbar.driver.node.health import policy
-from drawbar.driver.node.local import residents
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
 
 ROOT = Path(__file__).parents[2]
@@ -47,15 +45,3 @@ def test_the_manifests_have_a_class_for_each(path):
         if document
     }
     assert made >= set(WITH_DEVICECLASS), f"deploy/manifests/{path}: run deploy/render"
-
-
-def test_the_classes_with_in_local_pool_are_offered_by_default():
-    assert (
-        tuple(str(module.device_class) for module in classes.CLASSES if module.in_local_pool)
-        == residents.DEFAULT_CLASSES
-    )
-
-
-def test_slow_idle_links_are_expected_of_the_classes_that_slow_them():
-    slow = tuple(str(module.device_class) for module in classes.CLASSES if module.slows_idle_link)
-    assert policy.Policy().slow_link_expected == slow

@@ -49,8 +49,6 @@ class Generic(msgspec.Struct, frozen=True, kw_only=True):
         needs_driver: the device is of no use without its kernel driver.
         needs_files: a container cannot use the device without a device file.
         subsystems: the subsystems of a container's device files; empty for all.
-        in_local_pool: a device at home in a node is offered by default.
-        slows_idle_link: the drivers slow down the link of an idle device to save power.
         asks_the_driver: `edits` reads files of the driver, which may hang, so it runs in a thread. The other classes need
             only the card; for them a thread would add a tenth to the duration of Prepare.
     """
@@ -60,8 +58,6 @@ class Generic(msgspec.Struct, frozen=True, kw_only=True):
     needs_driver: bool = False
     needs_files: bool = False
     subsystems: frozenset[str] = frozenset()
-    in_local_pool: bool = False
-    slows_idle_link: bool = False
     asks_the_driver: bool = False
 
     def for_composite(self, companions: Collection[model.Card]) -> "Generic":

@@ -27,7 +27,6 @@ class Gpu(generic.Generic, frozen=True, kw_only=True):
 
     device_class: DeviceClass = DeviceClass.GPU
     class_codes: tuple[str, ...] = ("03",)
-    slows_idle_link: bool = True
     needs_driver: bool = True
     subsystems: frozenset[str] = frozenset({"drm", "accel"})
 

@@ -64,7 +64,6 @@ class CxlMemory(generic.Generic, frozen=True, kw_only=True):
 
     device_class: DeviceClass = DeviceClass.CXL_MEMORY
     class_codes: tuple[str, ...] = ("0502",)  # CXL 2.0, 8.1.12.1
-    in_local_pool: bool = True
     needs_driver: bool = True
     needs_files: bool = True
     asks_the_driver: bool = True
