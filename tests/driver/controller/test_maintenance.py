@@ -92,6 +92,17 @@ def test_the_maintenances_of_a_fabric_unite_and_end_one_by_one():
     assert index.names("fab") == ()
 
 
+def test_all_readers_share_a_scope_until_its_maintenances_change():
+    """A reader asks for each device; many names are united once."""
+    index = maintenance.Index()
+    index.change(None, item("one", devices=("gpu-1",)))
+    shared = index.scope("fab")
+    index.change(None, item("two", fabric="other", devices=("*",)))
+    assert index.scope("fab") is shared
+    index.change(None, item("three", devices=("gpu-2",)))
+    assert index.scope("fab").devices == {"gpu-1", "gpu-2"}
+
+
 # --- the controller ---
 
 
