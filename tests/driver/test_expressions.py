@@ -68,8 +68,8 @@ def test_the_terminal_toolkit_is_never_imported_and_the_library_only_for_a_selec
     lines = (
         "import sys",
         "from drawbar.driver import expressions",
-        "from drawbar.driver.node.local import residents",
-        "residents.problems(residents.Selection())",
+        "from drawbar.driver.node.local import selections",
+        "selections.problems(selections.Selection())",
         "print('cel.cel' in sys.modules, end=' ')",
         "assert expressions.fault('true') is None",
         "print('cel.cel' in sys.modules, 'typer' in sys.modules, 'prompt_toolkit' in sys.modules, end=' ')",

@@ -4,7 +4,7 @@ import asyncio
 
 from drawbar.driver.api import leftout
 from drawbar.driver.kube import client, kinds
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 from drawbar.fabric import contract
 from drawbar.mocks import sysfs
 
@@ -12,7 +12,7 @@ GPU = sysfs.MockDevice(
     device_class=contract.DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01"
 )
 NAME = "gpu-48-b0-2d-00-00-00-00-01"
-OWN_GPUS = {"local_pool": residents.Selection(classes=("gpu",), slots=("1",), quiet_seconds=1.0)}
+OWN_GPUS = {"local_pool": selections.Selection(classes=("gpu",), slots=("1",), quiet_seconds=1.0)}
 SLICE = "another-driver"
 
 

@@ -5,7 +5,7 @@ import asyncio
 from tests.driver.flows.lab import drawbar_fabric
 
 from drawbar.driver.kube import kinds
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 
 FPGA = {
     "id": "fpga-0",
@@ -15,7 +15,7 @@ FPGA = {
     "pciDevice": 0x0B2B,
 }
 FUNCTIONS = [f"fpga-{FPGA['serial']}-vf{number}" for number in range(2)]
-WITH_FUNCTIONS = {"local_pool": residents.Selection(classes=("gpu", "fpga"), virtual_functions=True)}
+WITH_FUNCTIONS = {"local_pool": selections.Selection(classes=("gpu", "fpga"), virtual_functions=True)}
 
 
 async def test_a_device_attached_by_hand_is_kept_until_it_is_detached(flow_lab, capsys):

@@ -10,7 +10,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
 from drawbar.driver.node import errors
 from drawbar.driver.node.classes import nvme
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 from drawbar.fabric import contract
 from drawbar.mocks import sysfs
 
@@ -113,7 +113,7 @@ async def test_a_disk_that_left_a_silent_node_by_force_is_erased_by_the_next(flo
 
 
 SSD = sysfs.MockDevice(device_class=contract.DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="OWN1")
-OWN_DISKS = {"local_pool": residents.Selection(classes=("nvme",), slots=("*",))}
+OWN_DISKS = {"local_pool": selections.Selection(classes=("nvme",), slots=("*",))}
 
 
 async def local_taints(cluster):

@@ -9,7 +9,7 @@ from tests.driver.flows.test_controller_flows_network import NIC
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node.inventory import netdevs
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 
 FPGA = {
     "id": "fpga-0",
@@ -25,7 +25,7 @@ GPU = {
     "pciVendor": 0x10DE,
     "pciDevice": 0x2330,
 }
-OFFERING = {"local_pool": residents.Selection(classes=("gpu", "fpga"), virtual_functions=True)}
+OFFERING = {"local_pool": selections.Selection(classes=("gpu", "fpga"), virtual_functions=True)}
 
 
 async def make_class(cluster, name, selects, groups, **settings):

@@ -13,7 +13,7 @@ from tests.scenes import bitstreams
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node import kernel
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.sysfs import reconfiguration
@@ -28,7 +28,7 @@ def built_in(*classes, **more):
     """Return the settings of a node whose last slot is its own.
 
     A pod with a device of `classes` is bound once the device is ready."""
-    selection = residents.Selection(
+    selection = selections.Selection(
         classes=("gpu", "fpga"), slots=(str(SLOT),), bind_when_ready=classes, **more
     )
     return {"local_pool": selection}

@@ -6,7 +6,7 @@ from tests.driver.flows.lab import drawbar_fabric
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node.inventory import netdevs
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 
 NIC = {
     "id": "nic-0",
@@ -16,7 +16,7 @@ NIC = {
     "pciDevice": 0x1021,
 }
 ENCLOSURES = [{"id": "enc", "devices": [NIC]}]
-WITH_FUNCTIONS = {"local_pool": residents.Selection(classes=("nic",), virtual_functions=True)}
+WITH_FUNCTIONS = {"local_pool": selections.Selection(classes=("nic",), virtual_functions=True)}
 
 
 async def make_pod(cluster, name, *, prefix=None):

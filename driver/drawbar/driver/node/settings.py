@@ -18,7 +18,7 @@ from drawbar.driver.configuration import schema
 from drawbar.driver.node import treatment
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
-from drawbar.driver.node.local import nulls, residents
+from drawbar.driver.node.local import nulls, selections
 from drawbar.driver.node.preparation import limits
 from drawbar.driver.node.treatment import hooks
 from drawbar.driver.operation import address
@@ -111,7 +111,7 @@ class Settings:
     prepare: limits.Limits = field(default_factory=limits.Limits)
     release: treatment.Timeouts = field(default_factory=treatment.Timeouts)
     initialise: hooks.Settings = field(default_factory=hooks.Settings)
-    local_pool: residents.Selection = field(default_factory=residents.Selection)
+    local_pool: selections.Selection = field(default_factory=selections.Selection)
     null_device: nulls.NullDevice = field(default_factory=nulls.NullDevice)
     health: policy.Policy = field(default_factory=policy.Policy)
 
@@ -134,7 +134,7 @@ def problems(settings: Settings) -> list[str]:
         "prepare": limits.problems(settings.prepare),
         "release": treatment.problems(settings.release),
         "initialise": hooks.problems(settings.initialise),
-        "localPool": residents.problems(settings.local_pool),
+        "localPool": selections.problems(settings.local_pool),
         "nullDevice": nulls.problems(settings.null_device),
         "health": policy.problems(settings.health),
     }

@@ -10,7 +10,7 @@ from tests.scenes import nodes
 from drawbar.cdi import files, spec
 from drawbar.driver.kube import config, kinds
 from drawbar.driver.node.health import policy
-from drawbar.driver.node.local import publisher, residents
+from drawbar.driver.node.local import publisher, selections
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 from drawbar.mocks.kubelet import node, server
@@ -36,7 +36,7 @@ async def world(tmp_path, health=None, **wanted):
         kubelet_dir=spec_.directory,
         cdi_dir=spec_.cdi,
         health=health or policy.Policy(),
-        local_pool=residents.Selection(**{"slots": ("1",), "classes": CLASSES} | wanted),
+        local_pool=selections.Selection(**{"slots": ("1",), "classes": CLASSES} | wanted),
     ) as cluster:
         connection = config.from_kubeconfig(tmp_path / "admin")
         async with server.serving(connection, [spec_]) as cluster.kubelets:

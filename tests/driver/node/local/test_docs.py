@@ -10,7 +10,7 @@ from drawbar.driver import expressions
 from drawbar.driver.api import slices
 from drawbar.driver.configuration import loader
 from drawbar.driver.node import settings
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import selections
 from drawbar.driver.slices import pool_writes
 
 PAGE = (Path(__file__).parents[4] / "docs" / "local-pool.md").read_text()
@@ -22,7 +22,7 @@ def load(path, text):
     return loader.load(
         settings.Settings,
         argparse.Namespace(config=str(path)),
-        problems=lambda loaded: residents.problems(loaded.local_pool),
+        problems=lambda loaded: selections.problems(loaded.local_pool),
         environ={"NODE_NAME": "n"},
     )
 

@@ -11,7 +11,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import events, kinds
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import neighbours, nulls, residents
+from drawbar.driver.node.local import neighbours, nulls, residents, selections
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -62,7 +62,7 @@ class SharedNode(nodes.Node):
 async def world(tmp_path, **wanted):
     """Yield a node without a daemon yet; `begin` starts it."""
     fields = {"slots": ("*",), "classes": ("gpu",), "quiet_seconds": QUIET_SECONDS} | wanted
-    async with nodes.serving(tmp_path, SharedNode, local_pool=residents.Selection(**fields)) as cluster:
+    async with nodes.serving(tmp_path, SharedNode, local_pool=selections.Selection(**fields)) as cluster:
         await cluster.stop()
         await cluster.create(kinds.NODE, NODE)
         yield cluster
@@ -122,7 +122,7 @@ async def test_a_device_plugin_that_registers_later_is_noticed_and_the_node_is_r
             api,
             driver=nodes.DRIVER,
             node_name=NODE,
-            selection=residents.Selection(quiet_seconds=QUIET_SECONDS),
+            selection=selections.Selection(quiet_seconds=QUIET_SECONDS),
             host=users.Host.from_sysfs(tmp_path / "sys"),
             directory=tmp_path,
             recorder=events.Recorder(api, controller="c", instance="i"),

@@ -8,7 +8,7 @@ from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index
-from drawbar.driver.node.local import pool, residents
+from drawbar.driver.node.local import pool, selections
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -58,7 +58,7 @@ class PoolHost:
         self.pool = pool.LocalPool(
             driver="drawbar.dev",
             node_name=NODE,
-            selection=residents.Selection(**{"slots": ("*",), "classes": ("gpu", "cxl-memory")} | wanted),
+            selection=selections.Selection(**{"slots": ("*",), "classes": ("gpu", "cxl-memory")} | wanted),
             surroundings=pool.Surroundings(
                 inventory=lambda: self.inventory,
                 attached=lambda: self.attached,

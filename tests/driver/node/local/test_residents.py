@@ -7,7 +7,7 @@ from tests.scenes import cards
 
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import residents, selections
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
 
@@ -41,7 +41,7 @@ def choose_residents(*cards, wanted=None, mismatch=lambda resident: None, **situ
     """Return the names that are offered, and the reasons why the rest is not."""
     listed = residents.residents(cards)
     about = residents.Situation(**{"boot_id": BOOT} | situation)
-    made = residents.choose(listed, wanted or residents.Selection(), about, mismatch)
+    made = residents.choose(listed, wanted or selections.Selection(), about, mismatch)
     return {resident.name for resident in made.offered}, dict(made.refused)
 
 
@@ -200,12 +200,12 @@ def test_a_device_that_only_resembles_a_foreign_one_is_offered(resident, situati
 
 @pytest.mark.parametrize(("pattern", "offered"), [("3", 1), ("*", 1), ("4", 0), ("[12]", 0)])
 def test_the_configuration_can_give_hot_plug_slots_to_the_node(pattern, offered):
-    wanted = residents.Selection(slots=(pattern,))
+    wanted = selections.Selection(slots=(pattern,))
     assert len(choose_residents(card(function(slot="3"), slot=cards.slot("3")), wanted=wanted)[0]) == offered
 
 
 def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
-    wanted = residents.Selection(slots=("*",))
+    wanted = selections.Selection(slots=("*",))
     here = card(function(slot="3", serial="S"), slot=cards.slot("3"))
     offered, refused = choose_residents(here, wanted=wanted, attached=(attachment("S"),))
     assert (offered, list(refused)) == (set(), ["gpu-s"])
@@ -229,7 +229,7 @@ PARTS = tuple(
 def test_virtual_functions_are_part_of_their_card_unless_they_are_asked_for_and_never_both():
     whole = card(PARENT, *PARTS)
     assert choose_residents(whole)[0] == {"gpu-p"}
-    asked = residents.Selection(virtual_functions=True)
+    asked = selections.Selection(virtual_functions=True)
     offered, refused = choose_residents(whole, wanted=asked)
     assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
     assert "virtual functions are offered in its place" in refused["gpu-p"]
@@ -257,7 +257,7 @@ def by_hand(*, deleting=False, boot_id=BOOT, visible=True, **changes):
 
 
 def choose_lent_residents(*attached, virtual_functions=True, **situation):
-    asked = residents.Selection(virtual_functions=virtual_functions)
+    asked = selections.Selection(virtual_functions=virtual_functions)
     whole = card(LENT_PARENT, *LENT_PARTS, slot=LENT)
     return choose_residents(whole, wanted=asked, attached=attached, driver="drawbar.dev", **situation)
 
@@ -314,7 +314,7 @@ def test_a_number_of_a_whole_model_names_no_card(number):
 
 def test_a_placeholder_names_no_disk():
     assert choose_residents(
-        card(device_class=DeviceClass.NVME, nvme="N/A"), wanted=residents.Selection(classes=("nvme",))
+        card(device_class=DeviceClass.NVME, nvme="N/A"), wanted=selections.Selection(classes=("nvme",))
     )[0] == {"nvme-0000-65-00-0"}
 
 
@@ -375,15 +375,15 @@ def test_a_pool_of_this_node_is_distinguished_from_others(pool, ours):
     ],
 )
 def test_each_wrong_setting_is_reported_in_one_sentence(wanted, words):
-    (problem,) = residents.problems(residents.Selection(**wanted))
+    (problem,) = selections.problems(selections.Selection(**wanted))
     assert words in problem
     assert "\n" not in problem
 
 
 def test_the_defaults_are_right():
-    assert residents.problems(residents.Selection()) == []
-    assert residents.problems(residents.Selection(enabled=False, classes=())) == []
-    assert residents.problems(residents.Selection(classes=("other",), selector="true")) == []
+    assert selections.problems(selections.Selection()) == []
+    assert selections.problems(selections.Selection(enabled=False, classes=())) == []
+    assert selections.problems(selections.Selection(classes=("other",), selector="true")) == []
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_each_virtual_function_of_a_disk_is_offered():
         ),
         *(function(address, physical_function="0000:65:00.0", **disk) for address in functions),
     )
-    wanted = residents.Selection(classes=("nvme",), virtual_functions=True)
+    wanted = selections.Selection(classes=("nvme",), virtual_functions=True)
     names, _ = choose_residents(whole, wanted=wanted)
     assert len(names) == len(functions)
 
@@ -463,7 +463,7 @@ def test_a_disk_with_two_controllers_is_offered_once(nodes, common):
         )
         for number, path in enumerate(nodes, 1)
     )
-    names, refused = choose_residents(*paths, wanted=residents.Selection(classes=("nvme",)))
+    names, refused = choose_residents(*paths, wanted=selections.Selection(classes=("nvme",)))
     assert names == {"nvme-0000-01-00-0"}
     assert refused == {
         "nvme-0000-02-00-0": f"it has {common} in common with nvme-0000-01-00-0, which is offered"

@@ -12,7 +12,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import classes, errors, kernel, treatment
 from drawbar.driver.node.classes import nvme_erase
 from drawbar.driver.node.discovery import reader as tree_reader
-from drawbar.driver.node.local import demands, residents
+from drawbar.driver.node.local import demands, residents, selections
 from drawbar.driver.node.preparation import cleaning, records
 from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
@@ -92,7 +92,7 @@ class CleaningNode:
             status=claims.ClaimStatus(allocation=allocation),
         )
 
-    def make_cleaner(self, *, clean=residents.Clean.BY_CLASS):
+    def make_cleaner(self, *, clean=selections.Clean.BY_CLASS):
         root = self.tree.root
         asked = kernel.Kernel(root, deadline_seconds=20)
         self.hooks = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
@@ -317,7 +317,7 @@ async def test_a_device_without_cleaning_gets_no_mark(world, claim):
 
 async def test_turned_off_no_device_gets_a_mark_and_one_goes_without_a_cleaning(world):
     await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
-    world.make_cleaner(clean=residents.Clean.NONE)
+    world.make_cleaner(clean=selections.Clean.NONE)
     await world.cleaner.mark_for_cleaning(make_prepared_claim(FUNCTION))
     assert set(world.marks()) == {DISK}
     async with world.running():
@@ -343,7 +343,7 @@ async def test_virtual_functions_that_were_made_for_the_claim_go_with_it(world):
 
 
 async def test_a_disk_that_is_only_to_be_reset_keeps_its_data(world):
-    world.make_cleaner(clean=residents.Clean.RESET)
+    world.make_cleaner(clean=selections.Clean.RESET)
     await world.cleaner.mark_for_cleaning(make_prepared_claim(DISK))
     async with world.running():
         await world.until(lambda: not world.marks())

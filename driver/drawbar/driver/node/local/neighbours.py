@@ -22,7 +22,7 @@ from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import coexistence, openers, residents
+from drawbar.driver.node.local import coexistence, openers, residents, selections
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Neighbours:
         *,
         driver: str,
         node_name: str,
-        selection: residents.Selection,
+        selection: selections.Selection,
         host: users.Host,
         directory: Path,
         recorder: events.Recorder,

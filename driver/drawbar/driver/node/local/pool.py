@@ -22,7 +22,7 @@ from drawbar.driver.catalogue import taints
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
-from drawbar.driver.node.local import nulls, plan, residents
+from drawbar.driver.node.local import nulls, plan, residents, selections
 from drawbar.driver.node.local.neighbours import Neighbours
 from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
@@ -218,7 +218,7 @@ class LocalPool:
         *,
         driver: str,
         node_name: str,
-        selection: residents.Selection,
+        selection: selections.Selection,
         surroundings: Surroundings,
         health: Health | None = None,
         evaluator: evaluation.Evaluator | None = None,

@@ -32,7 +32,7 @@ from drawbar.driver.kube import workers
 from drawbar.driver.node import claim_versions, errors, treatment
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import demands, nulls, residents
+from drawbar.driver.node.local import demands, nulls, residents, selections
 from drawbar.driver.node.preparation import records, sharedfiles
 from drawbar.driver.node.treatment import hooks
 from drawbar.driver.node.treatment.plan import says_the_same
@@ -186,7 +186,7 @@ class Cleaner:
         works: Works,
         around: Surroundings,
         *,
-        clean: residents.Clean = residents.Clean.BY_CLASS,
+        clean: selections.Clean = selections.Clean.BY_CLASS,
         contained: containment.Containment | None = None,
     ) -> None:
         """Read and clean nothing yet. If `clean` is none, claims leave no marks, and marks are removed without a cleaning."""
