@@ -93,10 +93,21 @@ def test_a_text_has_no_padding(text):
         ("1e9", 0),
         ("x", 0),
         (1.9, 1),
+        ("65,536", 65536),
+        ("6,55", 0),
+        ("x16", 16),
+        ("45 %", 45),
+        ("65536 MB", 0),
+        ("65536 MiB", 0),
     ],
 )
 def test_numbers_are_never_negative_nor_larger_than_the_wire_allows(number, read):
     assert documents.number({"N": number}, "N") == read
+
+
+@pytest.mark.parametrize("shown", ["65536 MiB", "65,536MiB", "65536"])
+def test_a_number_may_have_the_unit_of_its_property(shown):
+    assert documents.number({"CapacityMiB": shown}, "CapacityMiB") == 65536
 
 
 def test_references_have_the_form_of_a_request():

@@ -38,8 +38,10 @@ _ODD_PATH = re.compile(r"[^!-~]|%|.//|/\.|^/(?!redfish/)(?i:redfish)/")
 _PREFIX = re.compile(r"^/redfish/", re.IGNORECASE)
 _ENCODED = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
-# Some services write numbers as text.
+# Some services write numbers as text, with separators, the unit of the property, or as `x16` and `45 %`.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
+_SEPARATOR = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_AROUND_NUMBER = re.compile(r"^x(?=[0-9])|\s*%$", re.IGNORECASE)
 # Of texts from a device's memory, which firmware pads with zeros or ones.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _PADDING = " \u00ff\ufffd"
@@ -195,6 +197,9 @@ def number(body: Json, *names: str) -> int:
     content = value(body, *names)
     # Of the characters that strip removes, int and float accept most, and not U+001C to U+001F.
     shown = content.strip() if isinstance(content, str) else ""
+    if shown and not shown.isdecimal():
+        unit = "MiB" if names[-1].endswith("MiB") else ""
+        shown = _AROUND_NUMBER.sub("", _SEPARATOR.sub("", shown.removesuffix(unit).rstrip()))
     if _NUMBER.fullmatch(shown):
         content = float(shown) if "." in shown else int(shown)
     is_number = isinstance(content, int | float) and not isinstance(content, bool)
