@@ -5,8 +5,8 @@ A test sees the cluster through `Lab`, and is the same for both.
 
 import asyncio
 import contextlib
+import io
 import json
-import sys
 
 import yaml
 from tests.driver.flows import sites
@@ -143,17 +143,11 @@ class Lab(worlds.World):
         return await self.run_verb(await self.operator(), *words)
 
     async def run_verb(self, kubeconfig, *words):
-        """Run a verb of `drawbar`; return its exit status, output and errors."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "drawbar.driver.main", *words, "--kubeconfig", str(kubeconfig)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = (printed.decode() for printed in await process.communicate())
-        assert "Traceback" not in err
-        return process.returncode, out, err
+        """Run a verb of `drawbar` in this process; return its exit status, output and errors."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = await asyncio.to_thread(main.main, [*words, "--kubeconfig", str(kubeconfig)])
+        return status, out.getvalue(), err.getvalue()
 
     async def change(self, kind, name, namespace=None, **content):
         await self.api.patch(
