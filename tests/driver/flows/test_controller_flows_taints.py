@@ -58,8 +58,7 @@ async def wait_for_exit(process):
 
 async def taint(cluster, *words):
     """Run `drawbar taint` as the administrator, and return what it printed."""
-    async with running(cluster, *words) as process:
-        status, out, err = await wait_for_exit(process)
+    status, out, err = await cluster.run_verb(cluster.site.admin, "taint", *words)
     if status:
         raise Failed(status, out, err)
     return out, err
