@@ -32,6 +32,7 @@ CONNECTED = Table("Whether a fabric manager is connected", "`Connected`", "False
 
 DEGRADED = Table("Whether a part of a fabric is at fault", "`Degraded`", "True", (
     Row(r.HEALTHY, "Nothing is at fault.", severity=Severity.OK, status="False"),
+    Row(r.NOT_CONNECTED, "The fabric manager is not connected, so faults are not known.", "see `Connected`", severity=Severity.NOTE, status="False"),
     Row(r.LIMIT_EXCEEDED, "The manager or its ResourceSlices exceed `policy.limits`.", "kubectl edit fabric NAME: raise the field in the message, or correct the manager", "fabrics.md#limits-of-a-manager", Severity.WARNING),
     Row(r.TROUBLES, "The message lists each host, node, device or object at fault.", "check them at the fabric manager, and run drawbar doctor", severity=Severity.WARNING),
     Row(r.DEVICES_MISSING, "The last listing lacks attached devices, or over a quarter of all devices or hosts; they still count.", "check whether the fabric manager is starting", severity=Severity.WARNING),

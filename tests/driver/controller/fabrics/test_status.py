@@ -11,6 +11,7 @@ from drawbar.driver.kube import kinds
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 CONNECTED = status.Connection(connected=True, reason="Connected", message="m")
+UNAVAILABLE = status.Connection(connected=False, reason="Unavailable", message="no answer")
 FABRIC = fabrics.Fabric(
     metadata=meta.ObjectMeta(name="fab"), spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x")
 )
@@ -30,7 +31,7 @@ MAPPED = hosts.NodeMap(host_of={"node-1": "host-1"})
         pytest.param(CONNECTED, hosts.NodeMap(), "", 0, ("False", "HostsNotMapped"), id="no-host-is-a-node"),
         pytest.param(CONNECTED, None, None, None, ("False", "Connecting"), id="not-listed-yet"),
         pytest.param(
-            status.Connection(connected=False, reason="Unavailable", message="no answer"),
+            UNAVAILABLE,
             MAPPED,
             "",
             0,
@@ -65,6 +66,21 @@ def test_a_fabric_all_of_whose_devices_are_tainted_is_not_ready():
     )
     wanted = status.status(FABRIC, view, dropped_fields=(), attached=0, now=NOW)
     assert meta.find(wanted.conditions, fabrics.READY).reason == "NoUsableDevice"
+
+
+@pytest.mark.parametrize(
+    ("connection", "troubles", "expected"),
+    [
+        (CONNECTED, (), ("False", "Healthy")),
+        (UNAVAILABLE, (), ("False", "NotConnected")),
+        (UNAVAILABLE, ("host-1 is avoided",), ("True", "Troubles")),
+    ],
+)
+def test_a_fabric_is_healthy_only_while_its_manager_answers(connection, troubles, expected):
+    view = status.View(connection=connection, nodes=None, devices=1, hosts=1, troubles=troubles)
+    wanted = status.status(FABRIC, view, dropped_fields=(), attached=0, now=NOW)
+    degraded = meta.find(wanted.conditions, fabrics.DEGRADED)
+    assert (degraded.status, degraded.reason) == expected
 
 
 async def test_a_fabric_that_no_controller_serves_shows_that_it_waits_until_a_controller_does(

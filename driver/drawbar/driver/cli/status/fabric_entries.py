@@ -98,7 +98,7 @@ def _describe_state(fabric: fabrics.Fabric, troubles: Sequence[judging.Trouble])
         # The API server writes the condition of a Fabric that no controller serves, with a time of 1970.
         is_unserved = connected.reason == reasons.PENDING
         since = fabric.metadata.creation_timestamp if is_unserved else connected.last_transition_time
-        return connected.reason or "NotConnected", since or "", connected.message
+        return connected.reason or reasons.NOT_CONNECTED, since or "", connected.message
     if not troubles:
         return CONNECTED, connected.last_transition_time or "", ""
     worst = troubles[0]

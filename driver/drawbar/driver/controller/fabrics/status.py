@@ -139,6 +139,9 @@ def document(fabric: fabrics.Fabric, desired: fabrics.FabricStatus) -> dict[str,
 
 
 def _describe_degraded(view: View) -> tuple[str, bool, str, str]:
+    if not view.troubles and not view.connection.connected:
+        message = "the fabric manager is not connected, so it is not known whether anything is at fault"
+        return fabrics.DEGRADED, False, reasons.NOT_CONNECTED, message
     if not view.troubles:
         return fabrics.DEGRADED, False, reasons.HEALTHY, "nothing is known to be at fault"
     reason = reasons.TROUBLES
