@@ -14,7 +14,6 @@ binding and listening it would look like that of a dead daemon to another instan
 import asyncio
 import contextlib
 import errno
-import fcntl
 import functools
 import json
 import logging
@@ -289,6 +288,9 @@ async def _listen(endpoint: address.Endpoint, handlers: Handlers, stack: context
 @contextlib.contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep other daemons from changing sockets in the folder; raises BlockingIOError if one does right now."""
+    # Windows, where `drawbar ui` serves its page, has no such module.
+    import fcntl
+
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
