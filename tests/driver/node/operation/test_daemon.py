@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.node.preparation import cleaning
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.apiserver import faults
@@ -249,16 +250,20 @@ async def test_the_daemon_ends_in_time_despite_open_kubelet_connections(pod, unt
 
 async def test_the_daemon_ends_in_time_even_if_a_thread_hangs_in_the_kernel(pod, until):
     # A file that is never answered for, as on a dead network filesystem or behind a driver that hangs.
-    (pod.plugins / "claims").mkdir(parents=True)
-    os.mkfifo(pod.plugins / "claims" / "u1.json")
+    file = pod.plugins / cleaning.FOLDER / f"gpu-1{cleaning.SUFFIX}"
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+
+    async def open_other_end():
+        with contextlib.suppress(OSError):  # nobody reads it yet
+            return os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+
     await pod.start()
-    await until(
-        pod.read_readiness,
-        lambda reported: reported and set(reported["missing"]) == {"kubelet", "checkpoint"},
-    )
+    descriptor = await until(open_other_end, lambda opened: opened is not None)
     pod.process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(ENDS_SECONDS):
         assert await pod.process.wait() == 1
     reported = [json.loads(line) for line in pod.log.splitlines()]
     assert reported[-1]["message"] == "clean-up hangs, ending without it"
     assert any("thread" in name for name in reported[-1]["hanging"])
+    os.close(descriptor)
