@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import fabrics, meta
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.explain import diagnosis
 from drawbar.driver.cli.explain import observed as explained
@@ -56,7 +56,10 @@ def _check_fabric(cluster, fabric, on_page, now):
 def _check_device(cluster, row, listed, fabric, now, key):
     device = row.device
     is_sick = any(True for _ in faults.list_faults(device))
-    is_bad = device.state == "Failed" or device.health == "Unhealthy" or is_sick
+    overdue_at = meta.moment(device.overdue_at)
+    is_late = overdue_at is not None and overdue_at < now and not device.release_blocker
+    is_held = is_late or bool(device.refusal)
+    is_bad = device.state == "Failed" or device.health == "Unhealthy" or is_sick or is_held
     name = f"device {device.pool}/{device.name} "
     assert any(sentence.startswith(name) for sentence in listed) == is_bad, (device, listed)
     assert (row.category == categories.FAILED) == (device.state == "Failed"), row
@@ -67,6 +70,8 @@ def _check_device(cluster, row, listed, fabric, now, key):
     red = "\n".join(finding.message for finding in (cause, *explanation.consequences) if finding is not None)
     if device.state == "Failed":
         assert (device.waits_for or "failed") in red, (device, red)
+    if is_held:
+        assert cause is not None, device
     if device.health == "Unhealthy":
         assert (device.health_message or "ill") in red, (device, red)
     for taint in blocked:

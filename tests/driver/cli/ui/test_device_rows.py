@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drawbar.driver.api import attachments, claims, slices, taintrules
+from drawbar.driver.api import attachments, claims, fabrics, slices, taintrules
 from drawbar.driver.cli.status import building, observed
 from drawbar.driver.cli.ui import device_rows
 
@@ -34,8 +34,19 @@ def as_attachment(name, driver, pool, device, phase):
     spec = {"fabric": "rack-1", "deviceID": device, "driver": driver, "pool": pool, "device": device}
     spec |= {"nodeName": "node-1", "hostID": "host-1", "identity": {"deviceClass": "gpu"}}
     return msgspec.convert(
-        {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}, attachments.DeviceAttachment
+        {
+            "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": spec,
+            "status": {"phase": phase},
+        },
+        attachments.DeviceAttachment,
     )
+
+
+def as_fabric(name, attach_timeout):
+    policy = {"attachTimeoutSeconds": attach_timeout}
+    spec = {"adapter": "grpc", "endpoint": "unix:/x", "policy": policy}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, fabrics.Fabric)
 
 
 def as_claim(name, results):
@@ -53,6 +64,7 @@ OBJECTS = st.one_of(
     st.builds(
         as_attachment, NAMES, DRIVERS, POOLS, NAMES, st.sampled_from(["Pending", "Attached", "Failed"])
     ),
+    st.builds(as_fabric, st.sampled_from(["rack-1", "rack-2"]), st.sampled_from([60, 90])),
     st.builds(as_claim, NAMES, st.lists(st.tuples(DRIVERS, POOLS, NAMES), max_size=3)),
 )
 
@@ -73,6 +85,7 @@ def test_after_any_changes_the_rows_are_those_of_the_whole_tree(steps):
     parts = tuple(objects.values())
     cluster = observed.Cluster(
         driver="drawbar.dev",
+        fabrics=tuple(part for part in parts if isinstance(part, fabrics.Fabric)),
         slices=tuple(part for part in parts if isinstance(part, slices.ResourceSlice)),
         attachments=tuple(part for part in parts if isinstance(part, attachments.DeviceAttachment)),
         claims=tuple(part for part in parts if isinstance(part, claims.ResourceClaim)),

@@ -1,14 +1,14 @@
 """The devices of the page, kept current object by object; pure.
 
-A device's row depends only on objects that name its pool, and on the DeviceTaintRules. After a change, `status.building`
-rebuilds the pools that the object names or named. The result equals the tree of the whole cluster.
+A device's row depends only on objects that name its pool, on the policy of its Fabric, and on the DeviceTaintRules. After a
+change, `status.building` rebuilds the pools that the object names or named. The result equals the tree of the whole cluster.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping
 
 from drawbar.driver import naturalorder
-from drawbar.driver.api import attachments, claims, slices, taintrules
+from drawbar.driver.api import attachments, claims, fabrics, slices, taintrules
 from drawbar.driver.cli.status import building, categories, claim_entries, observed, tree
 
 Part = slices.ResourceSlice | attachments.DeviceAttachment | claims.ResourceClaim
@@ -43,6 +43,7 @@ class Rows:
         self._pending: dict[Name, claims.ResourceClaim] = {}
         self._pods: dict[tuple[str, str], observed.UnscheduledPod] = {}
         self._rules: dict[str, taintrules.DeviceTaintRule] = {}
+        self._fabrics: dict[str, fabrics.Fabric] = {}
         self._touched: set[str] = set()
 
     def change(self, old: object | None, new: object | None) -> None:
@@ -54,6 +55,19 @@ class Rows:
                 self._change_pod(item, is_there=is_there)
             elif isinstance(item, slices.ResourceSlice | attachments.DeviceAttachment | claims.ResourceClaim):
                 self._change_part(item, is_there=is_there)
+        if isinstance(old, fabrics.Fabric):
+            self._change_fabric(old, new if isinstance(new, fabrics.Fabric) else None)
+        elif isinstance(new, fabrics.Fabric):
+            self._change_fabric(None, new)
+
+    def _change_fabric(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
+        """Take in a Fabric; its policy has the deadlines of its devices."""
+        if old is not None:
+            self._fabrics.pop(old.metadata.name, None)
+        if new is not None:
+            self._fabrics[new.metadata.name] = new
+        if old is None or new is None or old.spec.policy != new.spec.policy:
+            self._touched |= self._parts.keys()
 
     def _change_rule(self, rule: taintrules.DeviceTaintRule, *, is_there: bool) -> None:
         selector = rule.spec.device_selector
@@ -115,6 +129,7 @@ class Rows:
         built = building.build(
             observed.Cluster(
                 driver=self._driver,
+                fabrics=tuple(self._fabrics.values()),
                 slices=tuple(part for part in parts if isinstance(part, slices.ResourceSlice)),
                 attachments=tuple(part for part in parts if isinstance(part, attachments.DeviceAttachment)),
                 claims=tuple(part for part in parts if isinstance(part, claims.ResourceClaim)),
