@@ -147,6 +147,7 @@ class Lab(worlds.World):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = await asyncio.to_thread(main.main, [*words, "--kubeconfig", str(kubeconfig)])
+        assert "Traceback" not in err.getvalue()
         return status, out.getvalue(), err.getvalue()
 
     async def change(self, kind, name, namespace=None, **content):
