@@ -136,7 +136,7 @@ def find(
             paths = _paths(device)
             if by_files is None and name != "all" and paths & own and paths <= own | common:
                 by_files = name, listed
-        # A runtime takes them from this directory, whatever a directory of lower priority has under their names.
+        # A runtime takes them from this directory, even if a directory of lower priority has files of their names.
         hidden.update(name for _, name, _ in listed)
     return None if by_files is None else _qualify(kind, *by_files)
 

@@ -134,7 +134,7 @@ class Containment:
         self._failing: OrderedDict[tuple[str, Hashable], float] = OrderedDict()
         self._last_logs: OrderedDict[tuple[str, str, str], _LastLog] = OrderedDict()
 
-    # What is to be seen.
+    # Metrics and probes.
 
     def counts(self) -> dict[str, float]:
         """Return by worker how many unexpected errors there were."""
@@ -246,7 +246,7 @@ class Containment:
 
     @contextlib.contextmanager
     def callbacks(self) -> Iterator[None]:
-        """Count and log, while the context lasts, what the callbacks of the event loop raise, and tasks that have no owner."""
+        """Count and log, while the context lasts, the errors of the event loop's callbacks and of tasks without an owner."""
         loop = asyncio.get_running_loop()
         before = loop.get_exception_handler()
         loop.set_exception_handler(self._note_callback)
@@ -398,7 +398,7 @@ class Callbacks(Generic[K]):
         return False
 
     def close(self) -> None:
-        """Forget what failed."""
+        """Forget the failed calls."""
         for key, failed in self._failed.items():
             if failed.timer is not None:
                 failed.timer.cancel()

@@ -189,7 +189,7 @@ def overview() -> str:
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:
-    """Print what may stand in place of the last word, for a shell or kubectl, and return the exit status."""
+    """Print the completions of the last word, for a shell or kubectl, and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     program = parser(words)
     offered = completion.candidates(program, words)

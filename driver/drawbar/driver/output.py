@@ -84,7 +84,7 @@ class Stream:
 
 
 class _Nothing(io.TextIOBase):
-    """In place of a missing or closed standard stream: it is empty, and forgets what is written."""
+    """In place of a missing or closed standard stream: it is empty, and forgets all writes."""
 
     def readline(self, _size: int = -1, /) -> str:  # type: ignore[override]  # typeshed has the bytes of its base
         return ""
@@ -130,7 +130,7 @@ def console(width: int | None = None) -> "rich_console.Console":
             renderable: "rich_console.RenderableType",
             options: "rich_console.ConsoleOptions | None" = None,
         ) -> Iterable[segment.Segment]:
-            """Yield the pieces of what is drawn, each cleaned unless it is a code of the console's own."""
+            """Yield the drawn pieces, each cleaned unless it is a code of the console's own."""
             for piece in super().render(renderable, options):
                 # A character outside the encoding becomes exactly one other, so that columns stay in place.
                 text = (

@@ -62,7 +62,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def output(path: Path, bounds: Bounds, variables: Mapping[str, str] | None = None) -> bytes:
-    """Return what the program writes on stdout.
+    """Return the program's output on stdout.
 
     Args:
         path: of the program, absolute.

@@ -37,7 +37,7 @@ class History:
         self._unread: Set[str] = frozenset()
         self._news = asyncio.Event()
         self._trouble: errors.FabricError | None = None
-        # A sentence by what it is about.
+        # A sentence by its subject.
         self._exceeded: dict[str, str] = {}
 
     @property

@@ -277,7 +277,7 @@ def verify(
     """
     is_hidden = device is None and not is_whole
     if error is not None and (error.reason == errors.Reason.OTHERS_LOST or is_hidden):
-        # Whatever became of this device, or what cannot be seen of it.
+        # The other outcomes of this device, also those that cannot be seen.
         return error
     missing = _not_read if is_hidden else _not_shown
     connection = None if device is None else device.connection

@@ -1,4 +1,4 @@
-"""The verification of certificates as Go and curl do it, so that Drawbar takes what kubectl takes.
+"""The verification of certificates as Go and curl do it, so that Drawbar and kubectl take the same certificates.
 
 OpenSSL's default wants the root of each chain, although an administrator may name an intermediate authority, as a cluster's
 own authority often is. And from Python 3.13 on, `ssl.create_default_context` refuses certificates without key identifiers,

@@ -154,7 +154,7 @@ def _dsn(compared: str) -> str:
     number = int(digits, 16)
     # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48, and Realtek
     # 00-e0-4c-00-00-00-00-00. A maker that numbers its devices gets 32 zeros at the end once in four billion devices. Small numbers
-    # are serial numbers of emulated memory, in whatever notation.
+    # are serial numbers of emulated memory, in any notation.
     if 1 << 16 <= number < 1 << 24 or not number & 0xFFFFFFFF:
         return ""
     spelt = number.to_bytes(8, "big")

@@ -228,7 +228,7 @@ class Works:
     async def _finish(
         self, record: _Record, device_id: str, came: str | None, error: errors.FabricError | None
     ) -> None:
-        """Read what has really become of it, and remember that.
+        """Read its real outcome, and remember it.
 
         Args:
             record: of the operation.
@@ -303,7 +303,7 @@ class Works:
         record = _Record(request=request, operation=operation)
         self._records[operation.id] = record
         self._backend.history.operation_changed(operation)
-        # Everything but what is in flight is finished, so that this looks at few and ends.
+        # Only the operations in flight are unfinished, so this looks at few and ends.
         while len(self._records) - len(self._running) > REMEMBERED_OPERATIONS:
             oldest = next(key for key, kept in self._records.items() if kept.operation.done)
             del self._records[oldest]

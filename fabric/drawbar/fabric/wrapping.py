@@ -1,4 +1,4 @@
-"""Adapters before other adapters: each call goes through, and a subclass overrides what is different."""
+"""Adapters around other adapters: each call is passed on, and a subclass overrides some of them."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from drawbar.fabric import contract
 
 
 class WrappingAdapter(contract.FabricAdapter):
-    """An adapter that passes all calls on; `_around`, `_shown` and `_events` are what a subclass usually changes."""
+    """An adapter that passes all calls on; a subclass usually overrides `_guard`, `_translate` or `_events`."""
 
     def __init__(self, adapter: contract.FabricAdapter) -> None:
         """Stand before an adapter, which is connected, and is closed with this one."""
@@ -33,13 +33,13 @@ class WrappingAdapter(contract.FabricAdapter):
         return contextlib.nullcontext()
 
     def _translate(self, operation: contract.Operation) -> contract.Operation:
-        """Return what the caller sees of an operation."""
+        """Return the operation as the caller sees it."""
         return operation
 
     async def _events(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
-        """Yield what the caller sees of a watch."""
+        """Yield the events as the caller sees them."""
         async for event in events:
             if isinstance(event, contract.OperationChanged):
                 operation = self._translate(event.operation)
@@ -117,15 +117,15 @@ class WrappingAdapter(contract.FabricAdapter):
             await self._adapter.close()
 
 
-# What looks at every device after a change of one waits for so long for more of its kind: 0.4 s at 1,000 devices.
+# An arrangement looks at every device, so it waits for further changes: 0.4 s at 1,000 devices.
 ARRANGE_SECONDS_PER_DEVICE = 0.0004
 
 
 class KeepingAdapter(WrappingAdapter):
     """A wrapping adapter that keeps all devices as last listed or reported.
 
-    `_read` lists them; a subclass calls `_put` for each that its `_events`, or an answer, shows. What it makes of all of them, it
-    makes in `arrange`, and after an event by `_arrange_soon`.
+    `_read` lists them. A subclass calls `_put` for each device in an event or an answer. It computes the shown form of all
+    devices in `arrange`, and calls `_arrange_soon` after an event.
     """
 
     def __init__(self, adapter: contract.FabricAdapter) -> None:
@@ -145,7 +145,7 @@ class KeepingAdapter(WrappingAdapter):
         """Compute the shown form of all devices again; without an override it is their own."""
 
     def _arrange_soon(self) -> None:
-        """Arrange at once, or together with what follows within a pause that grows with the number of devices."""
+        """Arrange at once, or after a pause that grows with the number of devices, together with the changes meanwhile."""
         loop = asyncio.get_running_loop()
         if self._arranging is not None:
             return
@@ -171,9 +171,9 @@ class KeepingAdapter(WrappingAdapter):
         await super().close()
 
     async def _read(self) -> contract.Inventory:
-        """List the devices, except for what is reported meanwhile; return the listing.
+        """List the devices and return the listing. Devices reported meanwhile stay as reported.
 
-        Of listings that overlap, the one that began last stays, in whatever order they end.
+        Of overlapping listings, the one that began last stays, in any order of their ends.
         """
         self._begun += 1
         number = self._begun
@@ -185,7 +185,7 @@ class KeepingAdapter(WrappingAdapter):
         if number < self._newest:
             return inventory
         self._newest = number
-        # What is missing while a part cannot be read is in doubt, and counts as it was.
+        # While a part cannot be read, missing devices are in doubt, and stay as they were.
         former = self._devices if inventory.unread else {}
         listed: dict[str, contract.Device | None] = {
             **former,
@@ -197,7 +197,7 @@ class KeepingAdapter(WrappingAdapter):
         return inventory
 
     def _put(self, device_id: str, device: contract.Device | None) -> None:
-        """Take over what was reported of a device; None where it is gone."""
+        """Store a device as reported; None if it is gone."""
         for meanwhile in self._meanwhile.values():
             meanwhile[device_id] = device
         if device is None:

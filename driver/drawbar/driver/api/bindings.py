@@ -7,7 +7,7 @@
 | `<driver>/attach-failed` | controller  | the fabric could not attach it                                 |
 | `<driver>/node-failed`   | node daemon | it never appeared, is the wrong device, or would not initialise |
 
-Server-side apply removes what a manager applied before and leaves out now, so each apply carries all conditions of its
+Server-side apply removes fields that a manager applied before and omits now, so each apply carries all conditions of its
 writer on all devices of the claim (`build_apply`), and the claim's uid and resourceVersion: a write that was made from an
 outdated claim fails instead of marking a new allocation ready.
 
@@ -42,7 +42,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_result(cls, result: claims.AllocationResult) -> Self:
-        """Return the key of what was given."""
+        """Return the key of the allocated device."""
         return cls(pool=result.pool, device=result.device, share_id=result.share_id)
 
 
@@ -102,7 +102,7 @@ def build_apply(
         own: the conditions of this writer.
         statements: the new ones.
         now: RFC 3339; used where a status changes.
-        data: what else the writer reports of devices.
+        data: the writer's further data of devices.
     """
     types = {condition_type(driver, condition) for condition in own}
     devices: list[dict[str, Any]] = []

@@ -18,10 +18,10 @@ NODE_ANNOTATION = "drawbar.dev/node"
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 # The scheduler adds it to the claims it allocates; then these belong to it and to the claim controller.
 SCHEDULED = "resource.kubernetes.io/delete-protection"
-# Of opaque parameters. Python compares and writes what has less than about 900.
+# Of opaque parameters. Python compares and writes objects of less than about 900 levels.
 LEVELS_MAX = 500
 NAME_CHARS_MAX = 253
-"""Of an object, and so of what the annotations above hold."""
+"""Of an object, and so of the annotations above."""
 
 
 class AllocationResult(meta.Struct, frozen=True):
@@ -54,7 +54,7 @@ class OpaqueConfiguration(meta.Struct, frozen=True):
     parameters: Any = None
 
     def __post_init__(self) -> None:
-        """Leave out what was just read and could not be compared or written within some calls more."""
+        """Leave out an object that was read, but could not be compared or written a few calls deeper."""
         values, levels = [self.parameters], -1
         while values:
             levels += 1

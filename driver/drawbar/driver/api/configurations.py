@@ -92,7 +92,7 @@ def merge(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     """Return one device's parameters.
 
     Raises:
-        parameters.Invalid: the claim sets what only its class may set.
+        parameters.Invalid: the claim sets a field that only its class may set.
     """
     by_class = _merge(
         [layer.device_parameters for layer in layers if layer.source is parameters.Source.CLASS]

@@ -74,7 +74,7 @@ class Reservation(meta.Struct, frozen=True):
 
 
 class _CleanPolicy(meta.Struct, frozen=True):
-    """What a node does about the traces of a device's users, by class of device; None is the default of the class."""
+    """The treatment of traces of a device's users, by class of device; None is the default of the class."""
 
     def way(self, device_class: str) -> attachments.Clean | None:
         """Return it for one of `drawbar.fabric.classes.DeviceClass`."""
@@ -125,11 +125,11 @@ class Policy(meta.Struct, frozen=True):
         probation_seconds: after the first failure of a device; twice as long after each further one that another namespace's
             claim had; also how long a device is not attached to a host after its manager refused that.
         keep_attached_seconds: how long a device without a claim stays on its node for the next one.
-        models: what one node may have.
-        immediate: what is reserved for immediate allocation.
+        models: the models and numbers that one node may have.
+        immediate: the devices reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
         node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
-        clean: what a node does about the traces of a device's users.
+        clean: the treatment of traces of a device's users.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
         limits: the most that the manager may list and stream.
         attaches_per_namespace_per_minute: attaches that begin for the claims of one namespace.
@@ -267,7 +267,7 @@ class Offer(meta.Struct, frozen=True):
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
-    Which node a host is, `controller.hosts` decides. `driver` is who serves the Fabric.
+    `controller.hosts` decides which node a host is. `driver` names the driver that serves the Fabric.
 
     Attributes:
         trust_host_names: no machine can write the name of its host, so a host is the node of its name.

@@ -21,7 +21,7 @@ DATA_BYTES = 16 * 1024
 SHOWN_CHARS = 60
 
 WHOLE_CLAIM = "claim"
-"""The name of the one request of a v1alpha2 claim, which has no names for what it asks."""
+"""The name of the one request of a v1alpha2 claim, whose requests have no names."""
 
 
 class InvalidHandle(errors.DrawbarError):

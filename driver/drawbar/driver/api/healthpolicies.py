@@ -1,6 +1,6 @@
 """HealthPolicies: the taints of devices for other programs' alerts.
 
-The bounds of every field are the CRD's, so what is read here keeps to them.
+The CRD bounds every field, so objects read here are within the bounds.
 
 Source: `deploy/drawbar/definitions/healthpolicies.yaml`.
 """
@@ -69,7 +69,7 @@ class Rate(meta.Struct, frozen=True):
 
 
 class Spec(meta.Struct, frozen=True):
-    """What an administrator asks for.
+    """The administrator's policy.
 
     Attributes:
         driver: whose devices are tainted; the monitor of this driver serves the policy.

@@ -60,7 +60,7 @@ _CDI_KIND = re.compile(f"{_CDI_NAME}/{_CDI_NAME}")
 _MODE = re.compile(r"0?[0-7]{3}")
 # With a number it would be the interface of the pod itself.
 _POD_INTERFACE = "eth"
-# Of lists and objects only what there is room for is written.
+# Lists and objects are cut to the available room.
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxdict, _REPR.maxlist = 2, 4, 4
 _DRIVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -163,7 +163,7 @@ class FunctionGroup(meta.Struct, frozen=True):
         count: how many, on each physical function of the device.
         driver: the kernel driver that each gets; None for the one that the kernel chooses.
         vlan: the VLAN (IEEE 802.1Q) that the card puts their frames into; None for none.
-        trust: whether they may do what the card keeps from untrusted ones, such as receive all frames.
+        trust: whether the card trusts them: they may then, for example, receive all frames.
         spoof_check: whether the card drops frames with another sender's address; None for the card's default.
         stable_address: whether each gets a hardware address that is the same after each attach; else the card chooses.
     """
@@ -241,7 +241,7 @@ class Invalid(Exception):
     """Invalid parameters.
 
     Attributes:
-        problems: one clause each, with its place and what to do.
+        problems: one clause each, with its place and a remedy.
     """
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -255,7 +255,7 @@ class _Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field of an object.
 
     Attributes:
-        problems: what is wrong with a value: clauses to follow its place. None for an object.
+        problems: the problems of a value: clauses to follow its place. None for an object.
         fields: of an object; None for a value.
         by_class: only an administrator may set it.
         by_class_values: values that only an administrator may set.

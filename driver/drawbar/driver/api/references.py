@@ -1,4 +1,4 @@
-"""The reference to a claim and its parameters, as both daemons hand it to what makes a device ready; pure."""
+"""The reference to a claim and its parameters, as both daemons pass it to the preparation of a device; pure."""
 
 from drawbar.driver.api import attachments, bindings, claims, configurations, parameters
 

@@ -303,7 +303,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
-    """Return the tree's inventory, with the Vital Product Data that arrives in time. Name on stderr what hangs.
+    """Return the tree's inventory, with the Vital Product Data that arrives in time. Name hanging devices on stderr.
 
     Raises:
         SysfsError: there is no readable tree.

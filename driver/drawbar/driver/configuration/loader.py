@@ -1,6 +1,6 @@
-"""Puts the settings together: default, then file, then environment, then flags; the later wins. Prints them, too.
+"""The composition of the settings: default, then file, then environment, then flags; the later wins. They are printed here, too.
 
-The file is YAML, and so JSON: a mapping of keys as `schema` has them, read with the line of every value. What is unknown,
+The file is YAML, and so JSON: a mapping of keys as `schema` has them, read with the line of every value. A key that is unknown,
 doubled or of another type is a problem that names file, line and key; nothing is taken from a file with problems.
 """
 
@@ -158,7 +158,7 @@ T = TypeVar("T")
 
 DEFAULT = "default"
 FILE_VARIABLE = f"{schema.PREFIX}CONFIG"
-# What Kubernetes puts into every container for a Service named drawbar-something.
+# Kubernetes sets these variables in every container for a Service named drawbar-something.
 _OF_A_SERVICE = re.compile(rf"{schema.PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT|PORT)(_\w+)?")
 
 
@@ -372,7 +372,7 @@ def _scalar(value: object) -> str:
         return f'"{"".join(map(_escape, value))}"'
     if isinstance(value, list):
         return f"[{', '.join(map(_scalar, value))}]"
-    # What JSON writes of the rest is YAML.
+    # JSON of all other values is YAML.
     return json.dumps(value)
 
 

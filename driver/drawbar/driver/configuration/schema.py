@@ -9,7 +9,7 @@ you know all of them by one:
     flag      --health-interval SECONDS         the same in small letters; the unit is the word for the value
 
 Topics within topics have no flags: there are many of them, and the others would be lost in the help. `name_setting` makes
-exceptions, for names that were there first. The help of an option is what the `Attributes:` section of its class says.
+exceptions, for names that were there first. The help of an option is its sentence in the `Attributes:` section of its class.
 
 A setting is a `str`, `int`, `float`, `bool`, `pathlib.Path`, an `enum.StrEnum`, any of these or None, or a tuple of any
 number of one of these. Text is read by the setting's type, wherever it comes from, so `off` is text for a setting that
@@ -162,7 +162,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting and what it is called everywhere.
+    """One setting and its names.
 
     Attributes:
         path: the fields that lead to it, from the outermost dataclass.
@@ -170,7 +170,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         flag: empty where it has none.
         variables: its environment variables, the strongest first.
         kind: its type; see `values`.
-        help: what it is, in a sentence without its first capital.
+        help: a sentence without its first capital.
     """
 
     path: tuple[str, ...]
@@ -208,7 +208,7 @@ def _options(defaults: Any, topic: Topic) -> Iterator[Option]:
         path, key = (*topic.path, field.name), _join_key(topic.key, names.key or _camel(field.name))
         default = getattr(defaults, field.name)
         if dataclasses.is_dataclass(kind):
-            # What a topic is by default its owner says, not its class.
+            # The owner of a topic sets its default, not the topic's class.
             nested = Topic(path=path, key=key, help=_summary(type(default)))
             yield from _options(default, nested)
             continue

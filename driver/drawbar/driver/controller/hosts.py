@@ -21,7 +21,7 @@ label is claimed by nothing else.
 
 Invariants:
 
-- a mapping stays as long as the Node exists, whatever any other host or node claims, unless an administrator decides
+- a mapping stays as long as the Node exists, against the claims of other hosts and nodes, unless an administrator decides
   otherwise by 1, 2, 3 or 5;
 - so no claim of one host takes away, or changes, the node of another, and no claim maps a second host to a mapped node,
   even while the fabric does not list the first host;

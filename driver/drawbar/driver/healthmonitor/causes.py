@@ -1,7 +1,7 @@
 """The causes of taints: signals folded into one cause for each policy and device.
 
-Causes are in memory alone: after a start, `restore` makes them of the rules, which say who made them and until when
-they hold. They exist only for published devices, at most `CAUSES_MAX`, each with `FINGERPRINTS_MAX` fingerprints.
+Causes are in memory alone: after a start, `restore` makes them of the rules, which name their maker and their
+end. They exist only for published devices, at most `CAUSES_MAX`, each with `FINGERPRINTS_MAX` fingerprints.
 """
 
 import datetime
@@ -64,7 +64,7 @@ Policies = Mapping[str, healthpolicies.HealthPolicy]
 def restore(
     rules: Mapping[Key, taintrules.DeviceTaintRule], policies: Policies, now: datetime.datetime
 ) -> State:
-    """Return what the rules of the monitor say of their causes: each still holds until it is reported clear, or expires."""
+    """Return the causes in the monitor's rules: each still holds until it is reported clear, or expires."""
     causes: dict[Key, Cause] = {}
     acted: dict[str, tuple[datetime.datetime, ...]] = {}
     for key, rule in rules.items():
@@ -88,7 +88,7 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The state after a batch of signals.
 
     Attributes:
-        outcomes: how many signals there were by what became of them: `used`, `unmatched` (by no policy), `unknown-device`,
+        outcomes: the number of signals by outcome: `used`, `unmatched` (by no policy), `unknown-device`,
             `limit`.
     """
 
@@ -158,7 +158,7 @@ def _fire(
 def _clear(
     causes: dict[Key, Cause], key: Key, present: Callable[[str], bool], now: datetime.datetime
 ) -> None:
-    """Keep the fingerprints of a cause that are still present; what was restored from a rule goes with the first report."""
+    """Keep the fingerprints of a cause that are still present; those restored from a rule go with the first report."""
     cause = causes.get(key)
     if cause is None or cause.clear_since is not None:
         return
@@ -189,7 +189,7 @@ def shift(state: State, by: datetime.timedelta) -> State:
 
 
 def drop_old(state: State, policies: Policies, now: datetime.datetime) -> State:
-    """Return the state without what is over: causes of policies that are gone, signals that were not repeated, old acts."""
+    """Return the state without the causes of deleted policies, signals that were not repeated, and old acts."""
     causes: dict[Key, Cause] = {}
     for key, cause in state.causes.items():
         policy = policies.get(key.policy)

@@ -20,7 +20,7 @@ from drawbar.driver.operation import address, certificates, readiness, server
 log = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 600.0
-# A list of what is wrong, not the data that it is found in.
+# A list of findings, not the data behind them.
 _OUTPUT_BYTES = 1 << 20
 _MEMORY_BYTES = 1 << 30
 

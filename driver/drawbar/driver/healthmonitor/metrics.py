@@ -48,7 +48,7 @@ class Metrics(exposition.Exposition):
         dropped_events: Read = dict,
         unreadable: Read = dict,
     ) -> None:
-        """Show what is read at each scrape; `withheld` by reason, `unreadable` by resource, the others by the empty string."""
+        """Show the values at each scrape; `withheld` by reason, `unreadable` by resource, the others by the empty string."""
         self.watch("ready", "1 while ready.", ready)
         self.watch("causes", "Reported devices.", causes)
         self.watch("rules", "DeviceTaintRules of this monitor.", rules)

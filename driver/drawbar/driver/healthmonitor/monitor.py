@@ -1,9 +1,9 @@
 """The executor of the health monitor's decisions, which it reports by an Event on the HealthPolicy and a counter.
 
-A rate of evictions is sent with every rule of a policy that has one, whatever the effect: an API server without it drops the field, and
+If a policy has a rate of evictions, all of its rules have it, with any effect. An API server without the field drops it, and
 the Event that reports this comes with the first rule, which mostly has effect None and evicts no pod.
 
-Looks after each batch of signals and every `LOOK_SECONDS`. The first failure ends a look, since the next decisions assume the ones
+It looks after each batch of signals and every `LOOK_SECONDS`. The first failure ends a look, since the next decisions assume the ones
 before; the next look decides again.
 """
 
@@ -64,7 +64,7 @@ class Monitor:
         self.slices.follow(self._note_change)
 
     def find_missing(self) -> str | None:
-        """Return what the monitor waits for, as a clause; None once it takes signals."""
+        """Return the missing requirement, as a clause; None once the monitor takes signals."""
         if self._started:
             return None
         return "HealthPolicies, DeviceTaintRules and ResourceSlices are not read yet; no answer from the API server, or a permission is missing"
@@ -305,7 +305,7 @@ _BECAUSE = {
 
 
 def sentence(decision: tainting.Decision) -> str:
-    """Return what was decided, and why."""
+    """Return the decision, with its reason."""
     device, because = decision.key.device, _BECAUSE[decision.reason]
     match decision:
         case tainting.Taint(effect=effect):

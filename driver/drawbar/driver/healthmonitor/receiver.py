@@ -1,6 +1,6 @@
 """The HTTPS server for alerts and events.
 
-Who has neither the token nor, where one is asked for, a certificate of the clients' authority, has no body read. One request per
+The body is read only from a sender with the token and, if required, a certificate of the clients' authority. One request per
 connection; a connection lasts `CONNECTION_SECONDS` at most. Of more connections than `gate.Limits` allows, the oldest without
 authentication is aborted, so that silent callers keep no sender out. A body has `BODY_BYTES` at most.
 
@@ -118,7 +118,7 @@ class Token:
                 log.warning("keeping the former token: %s", error)
 
     def accepts(self, header: str) -> bool:
-        """Return whether a header Authorization has the token, in a time that does not depend on what is wrong with it."""
+        """Return whether a header Authorization has the token, in a time that does not depend on the error in it."""
         if self._path is None:
             return True
         return hmac.compare_digest(header.encode(errors="surrogateescape"), self._expected)

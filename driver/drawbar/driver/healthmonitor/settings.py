@@ -83,11 +83,11 @@ class Settings:
         driver: the DRA driver's name.
         kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
         token_file: file with the clients' bearer token; none only with a client authority.
-        dry_run: only report, whatever the policies say.
+        dry_run: only report, even if a policy says otherwise.
         identity: the name in Events; none: the host's name.
         listen: where alerts and events are sent to.
         tls: its certificate.
-        command: a program that lists what is wrong.
+        command: a program that lists problems of devices.
         log: the log on stderr.
         http: probes and metrics.
     """
@@ -108,7 +108,7 @@ class Settings:
 
     @property
     def instance(self) -> str:
-        """Return who this is in Events."""
+        """Return this monitor's name in Events."""
         return self.identity or socket.gethostname()
 
 

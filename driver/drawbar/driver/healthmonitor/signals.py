@@ -1,7 +1,7 @@
 """Signals: reports on devices from alerts, Redfish events or a command's output; pure.
 
 The senders are authenticated, but every payload is bounded: at most `SIGNALS_MAX` signals, each with
-`LABELS_MAX` labels of `NAME_CHARS_MAX` and `VALUE_CHARS_MAX` characters. What is more is left out and counted.
+`LABELS_MAX` labels of `NAME_CHARS_MAX` and `VALUE_CHARS_MAX` characters. The rest is left out and counted.
 
 Sources: Alertmanager, "webhook_config"; DMTF DSP0266 "Eventing" and the schema Event.v1; for a command, docs/health-monitor.md.
 """
@@ -88,7 +88,7 @@ class _Output(msgspec.Struct):
 
 
 def read(source: Source, body: bytes) -> Batch:
-    """Return what a payload holds.
+    """Return the contents of a payload.
 
     Raises:
         Unreadable: it is of another form.
@@ -106,7 +106,7 @@ def read(source: Source, body: bytes) -> Batch:
     listed = [_parse(source, raw) for raw in entries[:SIGNALS_MAX]]
     signals = tuple(signal for signal in listed if signal is not None)
     left_out = len(entries) - len(signals)
-    # What is left out of a list may be what still fires.
+    # An alert that is left out may still fire.
     return Batch(
         source=source,
         signals=signals,
@@ -116,7 +116,7 @@ def read(source: Source, body: bytes) -> Batch:
 
 
 def _parse(source: Source, raw: msgspec.Raw) -> Signal | None:
-    """Return a signal, or None for what is of another form or beyond the bounds."""
+    """Return a signal, or None for another form, or if it is beyond the bounds."""
     try:
         match source:
             case Source.ALERT:

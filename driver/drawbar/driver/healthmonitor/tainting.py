@@ -4,7 +4,7 @@ Invariants: only devices that are published by the policy's driver, and in its F
 of a pool, or of a class, that are free of taints below a policy's minimum healthy share; within the seconds of a policy's rate no
 more devices than that are tainted or given another effect; a device is tainted only after its cause has held, and a rule is
 deleted only after the cause was clear for as long, or has expired, or its policy is gone; each rule of the monitor is deleted then.
-A rule of the monitor counts against the share whatever its effect, so that a later change of the effect cannot undercut it.
+A rule of the monitor counts against the share with any effect, so that a later change of the effect cannot undercut it.
 """
 
 import datetime
@@ -145,7 +145,7 @@ class Withhold(msgspec.Struct, frozen=True, kw_only=True):
     """Do nothing, where a policy asks for something.
 
     Attributes:
-        intended: what would have been done.
+        intended: the act of a monitor that does not only report.
     """
 
     key: Key
@@ -157,7 +157,7 @@ Decision = Taint | Change | Renew | Lift | Withhold
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """What `decide` returns.
+    """The result of `decide`.
 
     Attributes:
         decisions: in the order in which to carry them out; the first that fails ends them, since the next ones assume it.
@@ -175,7 +175,7 @@ def rule_name(key: Key) -> str:
 
 
 def rule_key(rule: taintrules.DeviceTaintRule) -> Key | None:
-    """Return what a rule of the monitor is for, or None for a rule that was not made by one."""
+    """Return the purpose of a monitor's rule, or None for another rule."""
     selector, policy = (
         rule.spec.device_selector,
         rule.metadata.annotations.get(healthpolicies.POLICY_ANNOTATION),
@@ -185,7 +185,7 @@ def rule_key(rule: taintrules.DeviceTaintRule) -> Key | None:
     if selector.driver is None or selector.pool is None or selector.device is None:
         return None
     key = Key(policy, Device(selector.driver, selector.pool, selector.device))
-    # The name is what ties the label to the monitor: a rule of another name was copied.
+    # Only the name ties the label to the monitor: a rule of another name was copied.
     return key if rule.metadata.name == rule_name(key) else None
 
 
@@ -219,15 +219,15 @@ def decide(
     *,
     dry_run: bool = False,
 ) -> "Decided":
-    """Return what to do now.
+    """Return the acts for now.
 
     Args:
-        state: what was observed.
+        state: the observed causes.
         policies: those that are served.
-        devices: what the driver publishes.
+        devices: the driver's published devices.
         rules: all rules of the cluster, since those of others count against the share.
         now: the time of day.
-        dry_run: report only, whatever the policies say.
+        dry_run: report only, against all policies.
     """
     state, mine = causes.drop_old(state, policies, now), own(rules, devices.driver)
     dry = {name for name, policy in policies.items() if dry_run or policy.spec.dry_run}
@@ -252,7 +252,7 @@ def decide(
     intended += _fresh(state, policies, devices, mine, now)
     real = {lift.rule.metadata.name for lift in lifts if lift.key.policy not in dry}
     staying = [rule for rule in rules if rule.metadata.name not in real]
-    # What is only reported comes last, so that it takes no share from what is done.
+    # Mere reports come last, so that they take no share from the acts.
     intended.sort(key=lambda decision: decision.key.policy in dry)
     admitted = _admit(state, policies, devices, staying, intended) if intended else []
     decisions = [

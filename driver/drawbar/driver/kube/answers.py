@@ -19,7 +19,7 @@ from drawbar.driver.kube import decoding, errors, exclusions, kinds
 LIMIT_BYTES = 16 * 1024 * 1024
 """Of one object, and of a page of objects.
 
-etcd stores objects of 1.5 MiB, and the API server sends it no more than 2 MiB whatever etcd's limit is. JSON needs six bytes
+etcd stores objects of 1.5 MiB, and the API server sends it no more than 2 MiB, whatever etcd's limit. JSON needs six bytes
 for each `<`, `>`, `&` and control character of a string (`\\u003c`): 12 MiB, and the names of the fields.
 """
 
@@ -189,7 +189,7 @@ def leave_out_malformed(
 
 
 def _identity(body: msgspec.Raw, request: str) -> meta.ObjectMeta:
-    """Return what identifies an object.
+    """Return the identity of an object.
 
     Raises:
         errors.Unreachable: nothing identifies it; no API server stores that.
@@ -243,7 +243,7 @@ def decode_event(line: bytes | bytearray, kind: kinds.Kind, into: type[T], path:
 def make_failure(
     method: str, path: str, response: aiohttp.ClientResponse, body: bytes | bytearray
 ) -> errors.KubeError:
-    """Return the error of an answer with a status of 300 or more, by what the caller can do."""
+    """Return the error of an answer with a status of 300 or more, by the caller's remedy."""
     try:
         status = decoding.decode(body, _Status)
     except decoding.Malformed:

@@ -324,7 +324,7 @@ class Client:
         """Send one request; return the body of the answer.
 
         Raises:
-            errors.KubeError: one of its kinds, by what the API server answered.
+            errors.KubeError: one of its kinds, by the API server's answer.
         """
         with self._counting(method, _resource(path)):
             if self._writes is not None and method != "GET":

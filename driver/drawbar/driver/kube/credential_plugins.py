@@ -1,6 +1,6 @@
 """Credential plugins: a kubeconfig's programs for the login (`exec`).
 
-`kubernetes.config.exec_provider` runs them too. But it waits for ever, reads without a limit, knows neither the interactive
+`kubernetes.config.exec_provider` runs them too. But it waits without end, reads without a limit, knows neither the interactive
 modes nor the hint for installing the program, and its caller only logs a failure. So this module replaces it.
 
 Source: "Authenticating", client-go credential plugins (client.authentication.k8s.io/v1).
@@ -122,7 +122,7 @@ class _Run:
         self._plugin = plugin
         self._ended_by_us = False
         self._errors = b""
-        # A person reads on the terminal what to do, such as the address of a page; the process stays in its group then.
+        # A person reads instructions on the terminal, such as the address of a page; the process stays in its group then.
         self._process = subprocess.Popen(  # noqa: S603 - the author of the kubeconfig runs their own program
             [command, *plugin.args],
             env={
@@ -166,7 +166,7 @@ class _Run:
         return answer
 
     def _read_errors(self) -> None:
-        """Keep the last of what the program prints to stderr."""
+        """Keep the end of the program's output on stderr."""
         if self._process.stderr is not None:
             with self._process.stderr as stream:
                 while part := os.read(stream.fileno(), 4096):

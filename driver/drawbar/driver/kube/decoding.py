@@ -1,13 +1,13 @@
 r"""JSON decoded into structs as Go's `encoding/json` reads it, purely. Every failure is `Malformed`.
 
-An API server passes opaque parameters on byte by byte, and takes there what the decoder refuses. One such object must
+An API server passes opaque parameters on byte by byte, and accepts bytes there that the decoder refuses. One such object must
 not end a daemon, nor keep it from reading all others. So where the decoder refuses, the text is rewritten first:
 
 - Invalid UTF-8 and unpaired surrogates (`"\ud800"`) become U+FFFD, each invalid byte one, as in Go.
 - An API server writes null for an empty list whose field has no `omitempty` in its type, as `status.devices` of a
   claim without conditions, or a ResourceSlice of 1.34 without devices. Such a list is read as empty.
-- An API server takes 10,000 levels; the decoder as many as Python has frames, 1,000, even in what is passed over. Deeper
-  values are read as null. What can be read and is too deep to be compared is left out by `api.claims`.
+- An API server takes 10,000 levels; the decoder as many as Python has frames, 1,000, even in skipped fields. Deeper
+  values are read as null. `api.claims` leaves out objects that can be read and are too deep to be compared.
 """
 
 import re
@@ -24,7 +24,7 @@ class Malformed(msgspec.ValidationError):
 T = TypeVar("T")
 
 LEVELS_MAX = 100
-# The lists without `omitempty` in what is read here. Within a string a quotation mark is escaped, so nothing there is taken.
+# The lists without `omitempty` in the objects that are read here. Within a string a quotation mark is escaped, so nothing there is taken.
 _NULL = re.compile(rb'("(?:conditions|devices|items|nodeSelectorTerms|requests)":\s*)null\b')
 # As far as the next run of brackets that open or close, over strings and all else: a body of megabytes has few of them.
 # Possessive: to go back on a string of a megabyte would cost 120 bytes of memory for each escaped character.

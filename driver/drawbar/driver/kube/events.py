@@ -163,11 +163,11 @@ class Recorder:
         self._put(_reference(kinds.NODE, name, uid), NORMAL, reason, message)
 
     def rule_normal(self, kind: kinds.Kind, name: str, uid: str, *, reason: str, message: str) -> None:
-        """Record what became of a DeviceTaintRule, in the default namespace: it has none."""
+        """Record the outcome of a DeviceTaintRule, in the default namespace: it has none."""
         self._put(_reference(kind, name, uid), NORMAL, reason, message)
 
     def policy_event(self, name: str, uid: str, *, warning: bool, reason: str, message: str) -> None:
-        """Record what was decided by a HealthPolicy, in the default namespace: it has none."""
+        """Record the decision of a HealthPolicy, in the default namespace: it has none."""
         self._put(_reference(kinds.HEALTH_POLICY, name, uid), WARNING if warning else NORMAL, reason, message)
 
     def unreadable(self, _old: object, left: exclusions.Unreadable | None) -> None:

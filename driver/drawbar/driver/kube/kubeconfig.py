@@ -1,15 +1,15 @@
 """The login by a kubeconfig.
 
 The `kubernetes` package picks the context, reads certificates and passwords, and refreshes OIDC tokens. This module adds
-what version 37 does not have:
+features that version 37 lacks:
 
 - kubectl's rules: a user's paths are relative to the user's file, `tokenFile` is read again and may stand beside `token`,
   a server may have no scheme, a context's user must exist; impersonation; the proxy of the environment.
-- Bounds of time, and errors of one sentence: the package waits for ever, quotes users with their tokens, logs a failed
+- Bounds of time, and errors of one sentence: the package waits without end, quotes users with their tokens, logs a failed
   login and goes on without. Credential plugins are in `credential_plugins`, files in `kubeconfig_files`.
 - The verification of an identity provider whose authority is not named.
 
-Importing the package takes 18 MB and 0.2 s, so only what reads a kubeconfig imports this module.
+Importing the package takes 18 MB and 0.2 s, so only readers of a kubeconfig import this module.
 
 Source: "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd.
 """
@@ -48,7 +48,7 @@ MARGIN_SECONDS = 2.0
 PROVIDER_PAUSE_SECONDS = 60.0
 """The time between two looks whether an identity provider's token ends."""
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
-# What the package demands of OIDC and kubectl does not: here a token that has expired.
+# The package demands a configuration of OIDC that kubectl does not: here a token that has expired.
 OIDC_DEFAULTS = {"client-secret": "", "id-token": "e30.eyJleHAiOjB9.e30"}
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 

@@ -18,7 +18,7 @@ from kubernetes.config import kube_config
 from drawbar.driver.kube import credential_plugins, errors
 
 FILE_CHARS = 16 * 1024 * 1024
-"""The largest file, with what its aliases repeat."""
+"""The largest file, with the repetitions of its aliases."""
 SECTIONS = ("clusters", "contexts", "users")
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Files(kube_config.KubeConfigMerger):  # type: ignore[misc] # the package i
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    """Return a file's content without what is empty, as kubectl takes it."""
+    """Return a file's content without empty values, as kubectl reads it."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(FILE_CHARS + 1)

@@ -61,7 +61,7 @@ class LocalCopy(Generic[T]):
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def follow(self, changed: Callable[[T | None, T | None], None]) -> None:
-        """Have `changed` called from now on, in place of whatever was called before."""
+        """Have `changed` called from now on, in place of the former callback."""
         self._changed = changed
 
     def report_unreadable(self, changed: Unread) -> None:

@@ -4,8 +4,8 @@ Guarantees: `synced` is set once the first list is in; `changed(old, new)` is ca
 API server's order, whether by watch or by a new list; nothing is polled. After an error, or a watch that ends at once, it
 lists and watches again after growing, jittered pauses; each new reason is logged once.
 
-What is written through the copy (`create`, `apply`, `merge`, `delete`) is in it once the write is done, before the watch
-reports it. In whatever order the answer, the watch and a list arrive, the newest state stays, and an object that was
+A write through the copy (`create`, `apply`, `merge`, `delete`) is in it once the write is done, before the watch
+reports it. In any order of the answer, the watch and a list, the newest state stays, and an object that was
 deleted does not come back.
 
 An object that cannot be read (see `exclusions.Unreadable`) is left out alone: its last state stays until it is gone or can be
@@ -70,7 +70,7 @@ class Mirror(localcopy.LocalCopy[T], Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
-        # For what this API server cannot select itself.
+        # For a selection that this API server does not support.
         self._keep = keep
         # The time of day for `current_until`; only views need it.
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The API server's reviews: who a user is, and what a user may do. Nothing is stored.
+"""The API server's reviews: a user's identity and rights. Nothing is stored.
 
 Source: Kubernetes "Authenticating" (TokenReview, SelfSubjectReview), "Authorization Overview" (SubjectAccessReview,
 SelfSubjectAccessReview).

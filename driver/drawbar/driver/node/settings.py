@@ -87,7 +87,7 @@ class Settings:
         initialise: where the programs and bitstreams lie that make devices ready.
         local_pool: which devices of this node are its own to give out.
         null_device: whether a request may go without a device.
-        health: when a device is ill, and what follows.
+        health: the limits of a healthy device, and the consequences.
     """
 
     node_name: str = field(default="", metadata=schema.name_setting(metavar="NAME", variables=("NODE_NAME",)))

@@ -70,7 +70,7 @@ class Gate:
             self._open.pop(transport, None)
 
     def close(self) -> None:
-        """Abort what is still in a handshake; the open connections are their server's to close."""
+        """Abort the connections in a handshake; the server closes the open ones."""
         for arrival in tuple(self._arrivals):
             arrival.give_up()
 
@@ -161,7 +161,7 @@ class _Arrival(asyncio.Protocol):
 
 
 class _Threshold(asyncio.Protocol):
-    """The receiver of what a client sends with the end of its handshake; later it only forwards.
+    """The receiver of the bytes that arrive with the end of a handshake; later it only forwards.
 
     `start_tls` may deliver such bytes before it returns, when the server's protocol has no transport yet.
     """

@@ -1,8 +1,8 @@
 """`drawbar-metrics-proxy`: give a daemon's metrics to callers who may read them, over TLS.
 
 It runs in a container of its own beside the daemon, as a service account of its own: so no daemon may review tokens, and
-Prometheus reaches nothing else of the daemon. The API server decides about each caller: a TokenReview says who it is, a
-SubjectAccessReview whether it may `get` the path `/metrics`. Answers are remembered for `ALLOWED_SECONDS` and
+Prometheus reaches nothing else of the daemon. The API server decides about each caller: a TokenReview names it, and a
+SubjectAccessReview tells whether it may `get` the path `/metrics`. Answers are remembered for `ALLOWED_SECONDS` and
 `REFUSED_SECONDS`, for at most `CALLERS_MAX` callers each. The certificate is made at each start and signs itself: callers prove
 who they are, and the proxy does not.
 

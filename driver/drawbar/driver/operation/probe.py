@@ -1,6 +1,6 @@
 """`drawbar-probe`: asks the daemon of its own container for one page; for exec probes alone.
 
-A probe is a process every few seconds on every node, and what it costs is nearly all imports: `drawbar node --check` reads
+A probe is a process every few seconds on every node, and nearly all of its cost is imports: `drawbar node --check` reads
 all settings first, which takes thirty times the processor time. So this imports two modules of C, nothing of Drawbar, and
 finds the daemon by the variable that the daemon itself reads. The image has this file as a program: it must stay whole.
 """

@@ -59,7 +59,7 @@ class Readiness:
         self._missing = missing
 
     def find_missing(self) -> dict[str, str]:
-        """Return what is missing by name; empty when the daemon is ready."""
+        """Return the missing requirements by name; empty when the daemon is ready."""
         clauses = {name: missing() for name, missing in self._missing.items()}
         return {name: clause for name, clause in clauses.items() if clause is not None}
 

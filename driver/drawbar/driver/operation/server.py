@@ -1,8 +1,8 @@
 """The HTTP server for probes and Prometheus.
 
 One request per connection, GET and HEAD. No more connections at once than `CONNECTIONS_LIMIT`: the oldest gives way, which is a
-silent one, since an answer takes no time. One that lasts longer than `REQUEST_TIMEOUT_SECONDS` is aborted, whatever its caller
-does, and the head of a request is bounded.
+silent one, since an answer takes no time. One that lasts longer than `REQUEST_TIMEOUT_SECONDS` is aborted, and the
+head of a request is bounded.
 
 aiohttp's modules are imported one by one, since all of `aiohttp.web` takes 1 MB more of memory on every node.
 
@@ -65,10 +65,10 @@ def pages(
     """Return the three pages by path.
 
     Args:
-        watchdog: what hangs.
-        ready: what is missing.
+        watchdog: the hanging work.
+        ready: the missing requirements.
         metrics: the text of the last page.
-        details: what stands in `/readyz` besides, and does not make the daemon more or less ready.
+        details: further contents of `/readyz`, without an effect on readiness.
         contained: its details stand there, too.
     """
     contained = contained or containment.Uncontained()
@@ -99,7 +99,7 @@ async def serving(
 
     Args:
         endpoint: where; None serves nothing.
-        by_path: what makes the response.
+        by_path: the functions that make the response.
         pause_seconds: how long until an address that another process holds is tried again.
         contained: keeps a page that fails from the others; without it, aiohttp logs each failure.
 
@@ -318,7 +318,7 @@ def _open_socket(path: Path) -> socket.socket:
 
 
 def sweep(data_dir: Path) -> None:
-    """Remove the sockets that dead daemons left beside the kubelet's; what lives stays."""
+    """Remove the sockets that dead daemons left beside the kubelet's; live sockets stay."""
     with contextlib.suppress(OSError), _lock_folder(data_dir):
         for path in data_dir.glob("http*.sock"):
             if stat.S_ISSOCK(path.lstat().st_mode) and _is_dead(path):

@@ -1,4 +1,4 @@
-"""The writes that bring the slices of some pools from what is published to what should be, decided purely.
+"""The writes that bring the slices of some pools from their published to their desired state; pure.
 
 Invariants, after every write:
 
@@ -7,7 +7,7 @@ Invariants, after every write:
 - a pool is whole for its readers, or they see that it is not. One slice that changes in place leaves it whole. Where more
   change, or one is new, a new generation marks which belong together, and until all are written nothing of the pool is
   allocated;
-- what is published already is not written again.
+- a slice that is published already is not written again.
 
 Source: ResourcePool of `resource.k8s.io/v1`; KEP-5055 on changes of taints.
 """
@@ -72,11 +72,11 @@ Write = Create | Replace | Delete
 def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> tuple[Write, ...]:
     """Return the writes that publish just these pools, in the order in which they are safe.
 
-    Where two pools exchange devices, what one of them gains has to wait for another plan.
+    If two pools exchange devices, the gain of one of them waits for another plan.
 
     Args:
         pools: all that should be published.
-        published: the slices as they are; what belongs to none of the pools is deleted.
+        published: the slices as they are; those of none of the pools are deleted.
     """
     actual = {resource_slice.metadata.name: resource_slice for resource_slice in published}
     wanted = {

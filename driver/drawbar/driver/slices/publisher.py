@@ -1,7 +1,7 @@
-"""Writes slices and finds out what the API server keeps of them, for both daemons.
+"""The writer of slices for both daemons, with a probe for the fields that the API server keeps.
 
 An API server whose feature gate is off accepts a ResourceSlice and drops fields of it silently, although its OpenAPI lists
-them. So the answer of each write is compared with what was sent, and `probe` creates slices with `dryRun=All`, which stores
+them. So the answer of each write is compared with the request, and `probe` creates slices with `dryRun=All`, which stores
 nothing. An API server that does not know the effect None refuses it, and is probed again without.
 
 On a cluster with classic dynamic resource allocation no device may be offered by slices, since its scheduler does not know
@@ -43,7 +43,7 @@ class Store:
         self._api = api
 
     async def find_kept_fields(self, driver: str) -> encoding.Kept:
-        """Return what is kept of a slice."""
+        """Return the kept fields of a slice."""
         return await probe(self._api, driver)
 
     async def create(self, desired: slices.ResourceSlice) -> slices.ResourceSlice:
@@ -129,7 +129,7 @@ class Publisher:
 
 
 async def probe(api: client.Client, driver: str) -> encoding.Kept:
-    """Return what the API server keeps of a fabric's device: by one device and, where its taint is dropped, a slice of taints.
+    """Return the fields of a fabric's device that the API server keeps: by one device and, if its taint is dropped, a slice of taints.
 
     Raises:
         kube.errors.KubeError: the API server refuses the probe, or cannot be reached.

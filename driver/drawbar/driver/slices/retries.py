@@ -128,7 +128,7 @@ class Retries:
         return min((max(0.0, refused.due - now) for refused in self._select_shown()), default=None)
 
     def error_of(self, device: str) -> errors.KubeError | None:
-        """Return why what is to be published of a device is not; None if it is."""
+        """Return why a device is not published as desired; None if it is."""
         return next(
             (
                 refused.error
@@ -178,7 +178,7 @@ def _sentence(refused: _Refused) -> str:
 
 
 def _content(write: pool_writes.Write) -> tuple[object, ...]:
-    """Return what a write would change, without the times of taints, which are new in each plan."""
+    """Return the changes of a write, without the times of taints, which are new in each plan."""
     spec = write.slice.spec
     devices = tuple(
         (device.name, device.attributes, device.capacity, tuple(taint.identity for taint in device.taints))

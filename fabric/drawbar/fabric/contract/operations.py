@@ -66,7 +66,7 @@ class AttachRequest:
     """A request to connect a device to a host.
 
     Attributes:
-        request_id: chosen by the caller, unique for ever (attachment UID and attempt).
+        request_id: chosen by the caller, unique forever (attachment UID and attempt).
         device_id: this device; or
         model: any free device of this model, but no slice. Give exactly one of the two.
         host_id: the future host; any free port serves.
@@ -108,7 +108,7 @@ class DetachRequest:
     """A request to disconnect a device from a host.
 
     Attributes:
-        request_id: chosen by the caller, unique for ever.
+        request_id: chosen by the caller, unique forever.
         device_id: the device.
         host_id: the device's host; if the device is not there, there is nothing to do.
         host_prepared: the host has released the device, or never saw it. Without this and without force:
@@ -132,7 +132,7 @@ class CreateSliceRequest:
     """A request to make a slice of a device.
 
     Attributes:
-        request_id: chosen by the caller, unique for ever.
+        request_id: chosen by the caller, unique forever.
         device_id: the device to carve.
         memory_bytes: the size of the slice; a multiple of `Carving.step_bytes`.
         mark: the future owner of the slice, as in `AttachRequest.mark`.
@@ -158,7 +158,7 @@ class DeleteSliceRequest:
     """A request to return the memory of a slice to its device.
 
     Attributes:
-        request_id: chosen by the caller, unique for ever.
+        request_id: chosen by the caller, unique forever.
         device_id: the slice.
     """
 

@@ -91,7 +91,7 @@ def _optional(message: object, *names: str) -> dict[str, Any]:
 
 
 def _cut_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Return fields that a plugin sent, each text cut to what the protocol allows: they are kept."""
+    """Return a plugin's fields, each text cut to the protocol's limit, because they are kept."""
     return {
         name: errors.cut(value, contract.STRING_BYTES) if isinstance(value, str) else value
         for name, value in values.items()
@@ -149,7 +149,7 @@ def host(message: pb.Host) -> contract.Host:
     )
 
 
-# A host is sent whole whenever one of its ports changes. What is kept is bounded, as each of its strings is.
+# A host is sent whole whenever one of its ports changes. The kept host is bounded, as is each of its strings.
 @functools.lru_cache(PORTS_KEPT)
 def _port(name: str, state: pb.PortState.ValueType, device_id: str, slot_hint: str) -> contract.Port:
     return contract.Port(

@@ -43,7 +43,7 @@ def socket_problems(endpoint: str) -> tuple[str, ...]:
 
 def _network_problems(endpoint: str) -> tuple[str, ...]:
     if "@" in endpoint:
-        # Not quoted: what stands before the @ may be a password.
+        # Not quoted: the text before the @ may be a password.
         return ("the endpoint carries a user name or password; put these into the Fabric's Secret",)
     try:
         parts = urlsplit(endpoint)

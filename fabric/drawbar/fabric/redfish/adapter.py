@@ -62,7 +62,7 @@ class RedfishAdapter(contract.FabricAdapter):
     ) -> Self:
         """Connect to the fabric manager and return the adapter, as the contract says; the service root and the whole fabric can be read.
 
-        With a recorder it keeps what is sent and received, but events.
+        With a recorder it keeps all requests and answers, but no events.
         """
         adapter = cls(config, recorder)
         try:

@@ -41,7 +41,7 @@ _PARTS = (
     "NetworkAdapters",
     "PCIeDevices",
 )
-# Below a collection of blocks: the blocks, and what they consist of.
+# Below a collection of blocks: the blocks and their parts.
 LEVELS = 2
 # Of `CompositionState`, in lower case.
 _UNUSABLE = {"failed", "unavailable"}

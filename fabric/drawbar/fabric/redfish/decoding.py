@@ -55,7 +55,7 @@ class Damaged(ValueError):
 
 
 def unpack(raw: bytes | bytearray, headers: Mapping[str, str], listing: budget.Listing) -> bytes:
-    """Return the body without its `Content-Encoding`; what it unpacks to counts in the listing.
+    """Return the body without its `Content-Encoding`; its unpacked bytes count in the listing.
 
     Raises:
         Damaged: it cannot be unpacked, or has an encoding that was not asked for.

@@ -44,7 +44,7 @@ _OTHER_FABRICS = frozenset(
 # Of `EndpointProtocol`, in lower case.
 _DEVICE_PROTOCOLS = _DEVICE_FABRICS | LINK_FABRICS | {"nvme"}
 
-# Of `EntityType` (Endpoint): what a fabric is made of.
+# Of `EntityType` (Endpoint): the fabric's own parts.
 _FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
 _HOST_TYPES = {"ComputerSystem", "RootComplex"}
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).

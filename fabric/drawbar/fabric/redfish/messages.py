@@ -16,7 +16,7 @@ from drawbar.fabric.redfish import documents
 EXTENDED = "@Message.ExtendedInfo"
 # A refusal with more messages names its causes in the first ones.
 MESSAGES = 8
-# What of `FabricError.vendor` has the header WWW-Authenticate.
+# The key of the header WWW-Authenticate in `FabricError.vendor`.
 CHALLENGE = "authenticate"
 BUSY = "SERVICE_BUSY"
 EXPIRED_LOGIN = "PASSWORD_CHANGE_REQUIRED"
@@ -161,7 +161,7 @@ def _keys(entries: tuple[documents.Json, ...], body: documents.Json) -> list[str
 
 
 def is_refusal(body: documents.Json) -> bool:
-    """Return whether an answer is an error and nothing else, whatever its status."""
+    """Return whether an answer of any status is an error and nothing else."""
     shown = {name for name in body if not name.startswith("@")}
     return shown == {"error"} and _SUCCESSES.isdisjoint(_keys(find_extended(body), body))
 

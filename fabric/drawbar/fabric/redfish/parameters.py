@@ -43,7 +43,7 @@ class Parameters:
             profile,
             ports=self.ports or profile.ports,
             zone_body=self.zone_body or profile.zone_body,
-            # Who sets the form of a body has tried it.
+            # An administrator who sets the form of a body has tried it.
             unverified="" if self.zone_body else profile.unverified,
         )
 

@@ -258,7 +258,7 @@ class Transport:
             return Answer(status=status, headers=received, body={})
         answered = decoding.json_object(raw, received.get("Content-Type", ""))
         if answered is None and changes and status in _DONE:
-            # Some services say so in words; what became of it is read.
+            # Some services say so in words, so the outcome is read.
             answered = {}
         if answered is None:
             content_type = errors.cut(
@@ -316,7 +316,7 @@ class Transport:
             self._pace.note_answer()
 
     async def probe(self, seconds: float) -> bool:
-        """Return whether the service answers for its root within these seconds, by whatever status; the pace does not delay it."""
+        """Return whether the service answers for its root within these seconds, with any status; the pace does not delay it."""
         try:
             async with self._session.get(
                 self.resolve(f"{ROOT}/"),

@@ -32,7 +32,7 @@ class Zones:
     """The method `zones`; see `methods.Method`.
 
     Attributes:
-        collection: the property of a fabric that links to what connects endpoints.
+        collection: the property of a fabric that links to its zones or connections.
     """
 
     collection = "Zones"

@@ -154,7 +154,7 @@ async def detach(
         api: the cluster's API server.
         source: the Fabric.
         device_id: the fabric's id of the device.
-        force: do not wait until the node lets go; also ends a detach in progress of a device that is not held by hand.
+        force: do not wait until the node releases it; also ends a detach in progress of a device that is not held by hand.
         assumed: whether the operator's agreement is assumed.
         dry_run: one of `flags.DRY_RUNS`; except with `none`, nothing is detached, and the outcome is the one that it would have.
 

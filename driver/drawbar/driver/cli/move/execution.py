@@ -82,7 +82,7 @@ class Mover:
 
     @property
     def undone(self) -> str:
-        """Return what a failed move has done so far, and how to undo it; empty if nothing was changed."""
+        """Return the changes of a failed move, and how to undo them; empty if nothing was changed."""
         if not self._is_begun:
             return ""
         left = [pod.metadata.name for pod in self._planned.pods if pod.metadata.name not in self._evicted]

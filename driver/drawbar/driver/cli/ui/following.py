@@ -98,7 +98,7 @@ async def _find_reasons(
         while True:
             seen = latest.page
             devices = [row.device for row in seen.rows.values()]
-            # The next page is tried, whatever the API server answers.
+            # The next page is tried after any answer of the API server.
             with contextlib.suppress(errors.DrawbarError):
                 found = await pending.find_reasons(api, evaluator, seen.claims, devices, cluster.cluster())
                 if found != waits.reasons:

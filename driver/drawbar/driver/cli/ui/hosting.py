@@ -1,4 +1,4 @@
-"""The page for the readers of a cluster, over TLS; see `readers` for who sees what.
+"""The page for the readers of a cluster, over TLS; `readers` decides what each reader sees.
 
 A reader logs in with a bearer token in the body of a request, and gets a cookie that no script can read and that is sent
 to this server alone. A program, such as an authenticating proxy, may send the token as header `Authorization`. Tokens are

@@ -145,7 +145,7 @@ class Pages:
 
 
 class _LocalPages:
-    """The answers to requests on the loopback: of those who have the token, and name the loopback as host.
+    """The answers to requests on the loopback that have the token and name the loopback as host.
 
     Attributes:
         handlers: the protocol of the listener.

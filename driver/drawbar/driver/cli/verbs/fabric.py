@@ -451,7 +451,7 @@ async def _detach(args: argparse.Namespace) -> int:
             )
         elif args.force:
             raise errors.UsageError(
-                "--force is for --fabric, where a node has to let go first; without a cluster nothing is waited for"
+                "--force is for --fabric, where a node has to release the device first; without a cluster nothing is waited for"
             )
         else:
             async with connections.open_adapter(source) as adapter:

@@ -1,7 +1,7 @@
 """Events about the reasons why claims wait for more than a moment.
 
 The claims are checked at intervals, not at each attach: a claim that gets its device at once needs no Event. Each
-cause is reported once per allocation, whatever its message. The message about an unreachable manager changes with
+cause is reported once per allocation, even if its message changes. The message about an unreachable manager changes with
 every try; the Fabric's condition has the latest. An Event is not repeated if the queue is full, or if the API server
 refuses it. The memory is bounded by the waiting allocations.
 """

@@ -127,7 +127,7 @@ class Session:
         return self.attaches.free_at(namespace, self.spec.policy.attaches_per_namespace_per_minute, now)
 
     def describe_queue(self, key: names.DeviceKey, namespace: str, now: datetime.datetime) -> str:
-        """Return what an attach has to wait for, as a clause: busy manager or limited namespace; empty for nothing."""
+        """Return the obstacle of an attach, as a clause: busy manager or limited namespace; empty without one."""
         if self.manager.queue.is_waiting(key):
             return "the fabric manager is busy with other devices"
         if not namespace or self.find_next_attach(namespace, now) is None:

@@ -228,7 +228,7 @@ class Context:
         if node is None or node.boot_id != self.boot_id:
             return None
         if attachment.deleting:
-            # Its card is only released, whatever happened to it meanwhile.
+            # Its card is only released, even if it has changed meanwhile.
             return msgspec.structs.replace(node, arrival=0)
         return memory.trust(node) if memory is not None and memory.uid == attachment.metadata.uid else node
 

@@ -213,7 +213,7 @@ def _make_ready(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     if observed.has_returned and observed.held_by is not None:
-        # Its users have lost it, whatever is in its place now. It is made ready again once they have ended.
+        # Its users have lost it, even if another card is in its place now. It is made ready again once they have ended.
         lost = failures.build_loss(observed.attachment, has_returned=True)
         return () if _is_failed(observed) else (lost,)
     if observed.is_recognition_new:

@@ -25,7 +25,7 @@ from drawbar.driver.node.inventory import model, nvidia, vfio
 from drawbar.fabric.classes import DeviceClass
 
 _POD_INTERFACE = "eth0"
-# These drivers have the whole function, so a container gets their files whatever the class.
+# These drivers have the whole function, so a container of any class gets their files.
 _OF_ANY_CLASS = frozenset({*vfio.SUBSYSTEMS, nvidia.SUBSYSTEM})
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 

@@ -146,7 +146,7 @@ CLASSES = [
     "vfio",
     "vfio-dev",
 ]
-# The added subsystems are not recorded as devices, but their events show what a driver did.
+# The added subsystems are not recorded as devices, but their events show the work of drivers.
 _HEARD = frozenset(_RULES) | {"bdi", "drivers", "hwmon", "module", "slots"}
 _VIRTUAL = "devices/virtual/"
 _VIRTUAL_KEPT = (
