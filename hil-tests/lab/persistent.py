@@ -83,7 +83,7 @@ async def states(machine: guest.Guest, names: list[str]) -> set[str]:
 
 
 async def from_system_memory(machine: guest.Guest) -> None:
-    """Take the memory from the kernel. What is online stays for ever then, and so do its neighbours."""
+    """Take the memory from the kernel. What is online stays forever then, and so do its neighbours."""
     await _write(machine, f"{DAX}/drivers/kmem/unbind", DEVICE)
     await _write(machine, f"{ND}/drivers/dax_pmem/unbind", DEVICE)
 

@@ -14,7 +14,7 @@ from drawbar.driver import errors, supervision
 
 
 class Clean:
-    """A daemon that waits for ever, and whether it was let to clean up."""
+    """A daemon that waits forever, and whether it was let to clean up."""
 
     def __init__(self):
         self.done = []
@@ -108,7 +108,7 @@ def test_an_unforeseen_error_is_logged_with_its_traceback_and_gives_status_1(rai
     assert "bug" in caplog.text
 
 
-# What does not end when it is cancelled: each waits for ever. A thread is ready once it runs: before, it ends.
+# What does not end when it is cancelled: each waits forever. A thread is ready once it runs: before, it ends.
 HANGING = {
     "a-task-that-swallows-its-end": """
     ready()

@@ -294,9 +294,9 @@ class Unsettled(SimulatedFabric):
         (Strict, "detaching an absent device succeeds"),
         (Markless, "a connection shows the mark that it was made with, and keeps it"),
         (Careless, "a connection shows the mark that it was made with, and keeps it"),
-        (Verbose, "what claims select a device by has the form that it is published in"),
+        (Verbose, "values that claims select by have their published form"),
         (Sloppy, "each identifier of a device has the normal form of its kind"),
-        (Wordy, "what claims select a device by has the form that it is published in"),
+        (Wordy, "values that claims select by have their published form"),
         (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
     ],
 )

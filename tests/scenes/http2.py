@@ -35,7 +35,7 @@ def call(path=b"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources")
 
 
 def repeat_frames(*frames):
-    """Yield the same frames for ever, in batches."""
+    """Yield the same frames forever, in batches."""
     one = b"".join(frames)
     batch = one * max(1, BATCH_BYTES // len(one))
     while True:
@@ -43,7 +43,7 @@ def repeat_frames(*frames):
 
 
 def repeat_on_stream(*frames):
-    """Open one stream, and repeat frames on it for ever."""
+    """Open one stream, and repeat frames on it forever."""
     yield frame(HEADERS, flags=END_HEADERS, stream=1, payload=call())
     yield from repeat_frames(*frames)
 

@@ -115,7 +115,7 @@ async def test_a_device_that_fails_fails_all_claims_of_the_pod_and_the_pod_gets_
         )
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH, device="disk-0"))
         await cluster.pod("a", claims=2)
-        # The first claim's device would keep the scheduler waiting for ever.
+        # The first claim's device would keep the scheduler waiting forever.
         _, devices = await cluster.wait_until_running("a")
         assert len(devices) == 2
         assert "disk-1" not in devices

@@ -41,7 +41,7 @@ async def test_a_pod_gets_a_forgotten_device_by_a_second_attach(flow_lab):
         before = await operations(cluster)
         cluster.fabric.console.forget_connection("disk-0")
         assert await cluster.list_connections() == {}
-        # A pod would wait for ever, and its node look for a device that the manager may give to others.
+        # A pod would wait forever, and its node look for a device that the manager may give to others.
         await cluster.until(cluster.list_connections, bool)
         assert len(await operations(cluster) - before) == 1
         await cluster.wait_for_event(

@@ -359,7 +359,7 @@ async def test_the_name_of_a_slot_may_have_blanks(tree):
 
 
 async def test_a_slot_that_its_driver_has_switched_off_is_off(tree):
-    """pciehp answers ENODEV ("Already disabled") where the port has no power controller; its file says 1 for ever."""
+    """pciehp answers ENODEV ("Already disabled") where the port has no power controller; its file says 1 forever."""
 
     class Disabled(kernel.Kernel):
         async def _write(self, target, path, value, **_):

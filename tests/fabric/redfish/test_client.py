@@ -19,7 +19,7 @@ pytestmark = pytest.mark.sockets
 
 
 class Script:
-    """A service that answers each method and path with what is next in a list, the last one for ever."""
+    """A service that answers each method and path with what is next in a list, the last one forever."""
 
     def __init__(self):
         self.answers = {("GET", "/redfish/v1/"): [(200, ROOT, {})]}

@@ -39,7 +39,7 @@ class Service:
     """The service.
 
     Attributes:
-        junk: what its stream repeats for ever; empty where it has none.
+        junk: what its stream repeats forever; empty where it has none.
         streams: how many were opened.
     """
 

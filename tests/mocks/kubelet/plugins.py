@@ -36,7 +36,7 @@ class Plugin(
     api_pb2_grpc.DRAPluginServicer,
     beta_pb2_grpc.DRAPluginServicer,
 ):
-    """Answers each call with the next of its answers, the last one for ever. An answer that is an exception aborts.
+    """Answers each call with the next of its answers, the last one forever. An answer that is an exception aborts.
 
     `calls` holds (method, claim names); `blocked` holds calls up while it is cleared.
     """

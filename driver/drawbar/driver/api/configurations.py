@@ -118,7 +118,7 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
     if merged.memory.granularity is not None and not merged.memory.interleave:
         yield "memory.granularity is that of an interleaved region: give memory.interleave: true, too"
     if merged.virtual_functions.offered and not merged.virtual_functions.groups:
-        yield "virtualFunctions.offered offers what virtualFunctions.groups describe: name some"
+        yield "virtualFunctions.offered needs virtualFunctions.groups: name some"
     for topic, hook in (("drain", merged.drain), ("cleanUp", merged.clean_up)):
         if hook.timeout_seconds is not None and hook.hook is None:
             yield f"{topic}.timeoutSeconds is a hook's: name it in {topic}.hook"

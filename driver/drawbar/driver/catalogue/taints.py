@@ -78,7 +78,7 @@ RELEASE_BLOCKED = Taint("in-use", "releasing", NO_SCHEDULE,
 CLEANING = Taint("cleaning", "", NO_SCHEDULE,
     "Its node erases the previous user's data.", "when it is clean and, unless it is the node's own, free at the fabric",
     "wait for the end of the erase", "node-release.md",
-    "node", "Node {node} erases what its last user left on it; lifted when that is done and it is free.", ("node", "reason"), False)
+    "node", "Node {node} erases its last user's data; lifted when that is done and it is free.", ("node", "reason"), False)
 NOT_CLEANED = Taint("not-cleaned", "", NO_SCHEDULE,
     "Its node failed to erase it and keeps retrying.", "when an erase succeeds, or the device is detached by force",
     "read the condition Released of its DeviceAttachment", "node-release.md#blocked-releases",

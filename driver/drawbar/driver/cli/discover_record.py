@@ -135,7 +135,9 @@ def _describe_files(folder: Path, document: dict[str, Any]) -> list[str]:
     lines += [f"  {each['file']:<18} {_size(each['bytes']):>9}  {_tree(each)}" for each in document["trees"]]
     if events is not None:
         lines.append(f"  {events['file']:<18} {_size(events['bytes']):>9}  {_events(events)}")
-    lines.append(f"  {recorder.SUMMARY:<18} {_size(summary.stat().st_size):>9}  what was left out, and why")
+    lines.append(
+        f"  {recorder.SUMMARY:<18} {_size(summary.stat().st_size):>9}  the omissions, with their reasons"
+    )
     lines += _describe_omissions(document["leftOut"])
     lines += _remarks(document)
     return lines

@@ -17,7 +17,7 @@ def find_remedy(error: BaseException) -> str:
     if isinstance(error, errors.Unauthenticated):
         return "the credentials are unknown or expired: log in again; kubectl auth whoami shows who you are"
     if isinstance(error, errors.Denied):
-        return "ask an administrator for the right; the ClusterRoles drawbar-viewer and drawbar-operator have what the verbs need"
+        return "ask an administrator for the right; the ClusterRoles drawbar-viewer and drawbar-operator have the rights for all verbs"
     if isinstance(error, errors.Throttled):
         return "the API server is overloaded: try again in a minute"
     if isinstance(error, errors.Unreachable):

@@ -24,7 +24,7 @@ NO_TIMESTAMP = attachments.Failure(
     reason=reasons.NO_ALLOCATION_TIMESTAMP,
     message=(
         "the claim was allocated without status.allocation.allocationTimestamp, so no scheduler can bind a pod to it; "
-        "whatever allocated it must set the timestamp, or leave the claim to the scheduler"
+        "its allocator must set the timestamp, or leave the claim to the scheduler"
     ),
 )
 ClaimKey = tuple[str, str]

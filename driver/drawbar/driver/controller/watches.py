@@ -83,7 +83,7 @@ async def until_upgraded(
         try:
             now = find_served_versions(await discovery.resources(api, discovery.RESOURCE_GROUP))
         except errors.KubeError as error:
-            log.debug("cannot learn what the API server serves: %s", error)
+            log.debug("cannot list the API server's resources: %s", error)
             continue
         if now != at_start:
             raise Upgraded(

@@ -67,10 +67,10 @@ async def _read(api: client.Client, path: str, into: type[T]) -> T:
 
 async def await_resources(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
     """Return `resources`, repeated until the API server answers; empty if it denies the request."""
-    noted = backoff.warning_once(log, "cannot learn what the API server serves, trying again: %s")
+    noted = backoff.warning_once(log, "cannot list the API server's resources, trying again: %s")
     loop = backoff.build_retrying(errors.KubeError, unless=(errors.Denied,), noted=noted)
     try:
         return await loop(resources, api, group)
     except errors.Denied as error:
-        log.warning("may not learn what the API server serves, taking it for a recent one: %s", error)
+        log.warning("may not list the API server's resources, taking it for a recent one: %s", error)
         return {}

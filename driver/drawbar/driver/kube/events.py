@@ -176,9 +176,7 @@ class Recorder:
             return
         metadata = left.metadata
         regarding = _reference(left.kind, metadata.name, metadata.uid, metadata.namespace)
-        message = (
-            f"{left}. Nothing new is done for it; what was done before, such as an attached device, stays"
-        )
+        message = f"{left}. Nothing new is done for it; earlier results, such as an attached device, stay"
         self._put(regarding, WARNING, reasons.OBJECT_UNREADABLE, message)
 
     def record_unexpected(self, kind: kinds.Kind, metadata: meta.ObjectMeta, failure: str) -> None:

@@ -53,7 +53,7 @@ PORT_PR_STRUCT = struct.Struct("=IIIIQ")
 _PRIVILEGE = "run the daemon as root with CAP_SYS_ADMIN, and mount /sys writable"
 _GONE = "the device is gone or does not answer; look at its link and its power"
 _REMEDIES = {
-    errno.EBUSY: "something still uses it; find out what, end that, and it is tried again",
+    errno.EBUSY: "something still uses it; end that use, and it is tried again",
     errno.EACCES: _PRIVILEGE,
     errno.EPERM: _PRIVILEGE,
     errno.EROFS: _PRIVILEGE,

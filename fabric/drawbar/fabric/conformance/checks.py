@@ -45,7 +45,7 @@ async def _list_each_device_once(bench: Bench) -> None:
             expect(device.connection.host_id in hosts, f"{device.id} is attached to an unlisted host")
 
 
-@check("what claims select a device by has the form that it is published in")
+@check("values that claims select by have their published form")
 async def _publish_selectable_values(bench: Bench) -> None:
     for device in (await bench.adapter.devices()).devices:
         capability = device.compute_capability
@@ -450,7 +450,7 @@ async def _list_chunk(bench: Bench) -> None:
     expect(listed.slice_of.origin_id == origin.id, "the slice names another origin")
     expect(listed.memory_bytes == origin.carving.step_bytes, "the slice has another size")
     left = rest.carving.free_bytes if rest is not None and rest.carving is not None else -1
-    expect(left == origin.carving.free_bytes - listed.memory_bytes, "what is left is wrong")
+    expect(left == origin.carving.free_bytes - listed.memory_bytes, "the remaining memory is wrong")
 
 
 @check("the same creation twice is one slice, and another request makes another one")

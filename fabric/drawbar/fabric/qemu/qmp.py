@@ -147,7 +147,7 @@ class Client(asyncio.Protocol):
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
-            self._hang_up("what came is not JSON")
+            self._hang_up("the answer is not JSON")
             return
         match message:
             case {"id": int(number)} if (answer := self._waiting.get(number)) is not None:

@@ -90,7 +90,7 @@ class Guard:
         """
         change = call.change
         if change is None:
-            return "the request sets no array, or what became of it is not known", ""
+            return "the request sets no array, or its outcome is not known", ""
         remedy = ""
         try:
             after = await self._client.get(call.uri)

@@ -2,7 +2,7 @@
 
 A region is made empty, gets targets and a size, and is committed. Bound to `cxl_region`, it gets a dax device, which
 `kmem` takes. Its memory blocks then come online according to `auto_online_blocks`. If any memory is still online when
-`kmem` unbinds, all of it stays for ever, and so does the device's name (drivers/dax/kmem.c). A region of persistent
+`kmem` unbinds, all of it stays forever, and so does the device's name (drivers/dax/kmem.c). A region of persistent
 memory needs a `uuid`, with a final newline, before anything else.
 
 A region accepts writes in the kernel's order (drivers/cxl/core/region.c): first ways and granularity, which are fixed

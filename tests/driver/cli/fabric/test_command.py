@@ -138,7 +138,7 @@ def test_a_dry_run_on_a_fabric_of_the_cluster_attaches_and_detaches_nothing(draw
     cluster(lambda api: api.create(kinds.ATTACHMENT, body, into=dict))
     status, out, err = drawbar_command("detach", "gpu-1", "--force", *at)
     assert (status, out) == (0, "Device gpu-1 would be detached.\n"), err
-    assert "erased only by the next node" in err
+    assert "only the next node erases" in err
     (stored,) = list_attachments(cluster)
     assert "deletionTimestamp" not in stored["metadata"]
     assert "annotations" not in stored["metadata"]

@@ -206,7 +206,7 @@ def test_an_attach_that_does_not_end_ends_the_command_and_a_second_one_is_refuse
     words = ("attach", "a", "host-1", "--config", grpc_file, "--yes")
     status, _, err = drawbar_command(*words, "--timeout", 2)
     assert status == 1
-    assert "What was begun may go on" in err
+    assert "An operation in progress may go on" in err
     assert "in flight" in drawbar_command(*words)[2]
 
 

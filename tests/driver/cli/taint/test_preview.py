@@ -80,7 +80,7 @@ def test_no_selector_selects_nothing():
 @pytest.mark.parametrize(
     ("toleration", "fate"),
     [
-        pytest.param(tolerates(), preview.Fate.TOLERATES, id="for ever"),
+        pytest.param(tolerates(), preview.Fate.TOLERATES, id="forever"),
         pytest.param(tolerates(toleration_seconds=30), preview.Fate.LATER, id="for a time"),
         pytest.param(tolerates(toleration_seconds=0), preview.Fate.EVICTED, id="for no time"),
         pytest.param(tolerates(key=""), preview.Fate.TOLERATES, id="every key"),

@@ -99,7 +99,7 @@ TABLE = {
         },
         [actions.RequeueAfter(seconds=8.0)],
     ),
-    "but not for ever": (
+    "but not forever": (
         {
             "contradiction": contradictions.Contradiction(
                 look_seconds=8.0, age_seconds=lost_connection.CONFIRM_SECONDS

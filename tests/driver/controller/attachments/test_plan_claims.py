@@ -34,7 +34,7 @@ WAITING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
         [actions.CallFabric(side=DETACH)],
     ),
-    "not for ever, and it gets the reason": (
+    "not forever, and it gets the reason": (
         LATE | {"attachment": attachment(STUCK, deleting=True), "host_id": "h1"},
         [
             actions.ReportFailed(
@@ -127,7 +127,7 @@ CHANGING_HANDS = {
         IDLE | {"demand": None, "keep": datetime.timedelta()},
         [actions.Delete],
     ),
-    "one of the least number of its model is idle for ever": (IDLE | {"demand": None, "keep": None}, []),
+    "one of the least number of its model is idle forever": (IDLE | {"demand": None, "keep": None}, []),
     "the next claim ends the timer": (IDLE, [actions.TakeOver]),
     "a claim elsewhere ends the wait": (IDLE | {"demand": demand(node="n2", host_id="h2")}, [actions.Delete]),
     "the operator's force goes first": (

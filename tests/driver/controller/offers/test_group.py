@@ -519,7 +519,7 @@ def test_composites_stay_the_same_whichever_devices_come_and_go(rules, steps):
             if set(own) <= ids - alone - in_held:
                 assert arranged.members[name] == own, "what is offered is unchanged"
         for name, own in arranged.members.items():
-            assert ever.setdefault(name, own) == own, "a name is of the same devices for ever"
+            assert ever.setdefault(name, own) == own, "a name is of the same devices forever"
         again = by_rule(devices, *rules, **circumstances | {"published": arranged.members})
         assert again == arranged, "a controller that begins makes the same"
         if len(rules) == len(rules[0].devices) == 1:

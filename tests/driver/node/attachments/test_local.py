@@ -359,7 +359,7 @@ async def test_a_claim_learns_of_a_failure_when_no_other_claim_can_get_the_devic
         work = made._works[DEVICE]
         assert made._is_kept_away(work) is is_away
         world.passes(local.TAINTED_MAX_SECONDS + 1)
-        assert made._is_kept_away(work), "it does not wait for ever"
+        assert made._is_kept_away(work), "it does not wait forever"
 
 
 async def test_virtual_functions_are_refused_where_the_node_offers_them_in_place_of_their_card(world):

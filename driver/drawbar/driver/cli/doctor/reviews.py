@@ -53,7 +53,7 @@ def _refusal(daemon: Daemon, general: observed.Reading[bool]) -> Unread:
         return Unread(what=what, why=general.why)
     return Unread(
         what=what,
-        why="this user may not ask what others may do",
+        why="this user may not ask for the rights of others",
         permission=f"create {kinds.ACCESS_REVIEW.plural}",
     )
 
@@ -67,7 +67,7 @@ async def _may_ask(reader: reading.Reader) -> observed.Reading[bool]:
 async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Reading[bool]:
     """Return whether the present user may do something, given as the resource attributes of an access review."""
     work = functools.partial(reviews.may, reader.api, attributes)
-    return await reader.attempt("what this user may do", f"create {kinds.SELF_ACCESS_REVIEW.plural}", work)
+    return await reader.attempt("this user's rights", f"create {kinds.SELF_ACCESS_REVIEW.plural}", work)
 
 
 async def _name(reader: reading.Reader) -> str:

@@ -47,7 +47,7 @@ def _describe_deletion(whole: claims.ResourceClaim | None, claim: observed.Claim
     if not users:
         finalizers = f"kubectl get resourceclaim {name} -n {namespace} -o jsonpath={{.metadata.finalizers}}"
         return findings.make_note(
-            Check.CLAIMS_ALLOCATED, subject, "is being deleted", f"{finalizers} shows what it waits for"
+            Check.CLAIMS_ALLOCATED, subject, "is being deleted", f"{finalizers} shows the reason"
         )
     named = findings.join_names([f"{consumer.resource}/{consumer.name}" for consumer in users])
     return findings.make_warning(

@@ -164,13 +164,13 @@ async def detach(
     attachment = views.attachment_of(device_id, source)
     if attachment is None:
         raise objects.Missing(
-            f"device {device_id} has no DeviceAttachment of Fabric {source.name}; `drawbar fabric devices` shows what has one"
+            f"device {device_id} has no DeviceAttachment of Fabric {source.name}; `drawbar fabric devices` shows the devices with one"
         )
     _refuse_claimed(attachment, force=force)
     name = attachment.metadata.name
     what_follows = (
-        "The node is not asked: what runs there loses the device, its kernel may fail, and what its user left on it is "
-        "erased only by the next node."
+        "The node is not asked: its programs lose the device, its kernel may fail, and only the next node erases the "
+        "user's data."
         if force
         else "The node releases it first."
     )

@@ -53,9 +53,9 @@ def _setup(
     if not source.spec.tls.verify:
         yield "tls.verify is off: any server may pose as the fabric manager; give ca.crt and turn it on"
     if not hosts:
-        yield "the fabric manager lists no host; check what the account may see"
+        yield "the fabric manager lists no host; check the rights of the account"
     if not devices and not inventory.unread:
-        yield "the fabric manager lists no device; check what the account may see, and the adapter's parameters"
+        yield "the fabric manager lists no device; check the rights of the account, and the adapter's parameters"
     offer = source.spec.offer
     if devices and not any(
         offer.has_device(device.id, device.device_class.value, device.model, device.enclosure)
@@ -99,7 +99,7 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
         if device.connection is not None and device.connection.host_id not in host_ids:
             yield (
                 f"device {device.id} is attached to host {device.connection.host_id}, which is not listed; "
-                "check what the account may see"
+                "check the rights of the account"
             )
         if device.health in (contract.Health.WARNING, contract.Health.CRITICAL):
             yield f"device {device.id} has the health {device.health.value}; see the fabric manager's log"

@@ -269,7 +269,7 @@ def event_line(document: Mapping[str, Any]) -> str:
             error = f" {shown['error']}" if shown["error"] is not None else ""
             line = f"operation {shown['id']}: {shown['kind']} of {shown['device']}: {_state(shown)}{error}"
         case _:
-            line = "changes were missed; what follows is new"
+            line = "changes were missed; the following ones are new"
     return tables.clean(line)
 
 

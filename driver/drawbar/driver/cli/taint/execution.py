@@ -302,7 +302,7 @@ class Steps:
 
     def _report(self, planned: Sequence[rule_steps.Step]) -> str:
         """Return the finished and the open steps as text."""
-        lines = ["stopped before the end; what was begun goes on in the cluster:"]
+        lines = ["stopped before the end; steps that are done stay in effect:"]
         for number, step in enumerate(planned):
             state = "done" if number < self._done else "not done"
             if number == self._done:

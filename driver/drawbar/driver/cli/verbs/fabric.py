@@ -18,7 +18,7 @@ WATCH_AGAIN_SECONDS = 1.0
 WATCH_TIMEOUT_SECONDS = 3600.0
 SUITE_TIMEOUT_SECONDS = 3600.0
 NAMESPACE = "drawbar"
-UNREACHED = "is the address right, and reachable from here? What was begun may go on: `drawbar fabric devices` shows it"
+UNREACHED = "is the address right, and reachable from here? An operation in progress may go on: `drawbar fabric devices` shows it"
 
 FABRIC, DEVICE, HOST = ("fabric",), ("device",), ("node", "host")
 ATTACHED_KINDS = (*DEVICE, *HOST)
@@ -376,8 +376,8 @@ async def _conformance(args: argparse.Namespace) -> int:
 
     async with _source(args) as (source, _), connections.open_adapter(source) as adapter:
         await consent.ask(
-            f"Attach and detach the devices {', '.join(args.devices)} on the hosts {', '.join(args.hosts)}? What the devices "
-            "carry may be lost.",
+            f"Attach and detach the devices {', '.join(args.devices)} on the hosts {', '.join(args.hosts)}? Their data "
+            "may be lost.",
             assumed=args.yes,
         )
 

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, help_text, act in (
         ("on", "begin: no further claim, or no further device", _change),
         ("off", "end it", _change),
-        ("list", "show what is in maintenance", _list),
+        ("list", "show all maintenance", _list),
     ):
         action = shell.add_action(actions, f"drawbar maintenance {name}", help_text, act, EXAMPLES)
         if name != "list":

@@ -71,7 +71,7 @@ async def _move(args: argparse.Namespace) -> int:
             _print(args, document)
         await consent.ask("Go on?", assumed=args.yes)
         late = errors.DrawbarError(
-            f"not done after {args.limit:g} s: drawbar explain pod/NAME -n {target.namespace} names what the next pod waits for"
+            f"not done after {args.limit:g} s: drawbar explain pod/NAME -n {target.namespace} names the reason of a longer wait"
         )
         with execution.reporting(mover):
             async with allowance.spend(late):

@@ -344,7 +344,7 @@ def _node_config(
     if len(config) > ENTRIES_MAX:
         raise InvalidParameters(
             f"it and its classes have {len(config)} entries of opaque parameters, and {ENTRIES_MAX} are the most: "
-            f"write what belongs together as one"
+            f"join those that belong together"
         )
     # This reads them as the node will, with a device for each request.
     results = tuple(

@@ -51,7 +51,7 @@ class Sweeper:
                 errors.NodeError,
                 first_seconds=RETRY_FIRST_SECONDS,
                 max_seconds=RETRY_MAX_SECONDS,
-                noted=backoff.warning_once(log, "cannot settle what the last instance left: %s"),
+                noted=backoff.warning_once(log, "cannot settle the last instance's claims: %s"),
             )
             await loop(self.settle)
             if self._prepared.unsettled:
