@@ -78,7 +78,7 @@ class Settings:
 
 
 def default_gates(release: Release) -> dict[str, bool]:
-    """Return the gates that Drawbar needs of this release beyond its defaults; see docs/install.md."""
+    """Return the gates that Drawbar needs of this release beyond its defaults; see docs/doctor.md."""
     if release.minor <= CLASSIC_UNTIL:
         return dict(GATES_FOR_CLASSIC)
     if release.minor < 36:
