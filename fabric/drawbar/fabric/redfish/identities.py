@@ -2,7 +2,7 @@
 
 One property holds numbers of different kinds: the SerialNumber of a Drive is the NVMe controller's, that of a GPU or
 a network adapter is printed on the board. Each number is declared with its kind. A number of an unknown kind is not
-declared. `docs/redfish.md` has the table.
+declared. `docs/redfish.md` has the list.
 
 Sources: Resource 1.15 (`DurableNameFormat`), Drive 1.21, Processor 1.22, PCIeDevice 1.21, NetworkAdapter 1.13,
 NetworkDeviceFunction 1.11, EthernetInterface 1.12, Port 1.16, Assembly 1.5 (DMTF/Redfish-Publications); real services
