@@ -5,6 +5,7 @@ classes, the rules of ClusterRoles and the schema of the settings are.
 `make generate` runs this after a change of a table.
 """
 
+import collections
 import enum
 import json
 import re
@@ -63,7 +64,10 @@ _DAEMONS = {
 # Memory by capacity and the null device have a DeviceClass and no module.
 _CHART_ONLY = ["cxl-memory-pool", "none"]
 # The characters of a text that stands once on its page.
-_LONG = 50
+_LONG = 40
+# The rows with the same remedy from which on it stands once above them.
+_OFTEN = 3
+_CLASS_ONLY = "; class only"
 _HEAD = "<!-- `make generate` writes this page from {source}. -->\n\n# {title}\n\n{text}\n"
 
 
@@ -187,47 +191,48 @@ def _settings() -> str:
         source="the settings of the daemons",
         title="Settings of the daemons",
         text=(
-            "A flag wins over the environment, the environment over the file, the file over the default. `localPool.quietSeconds` has the flag "
-            "`--local-pool-quiet` and the variable `DRAWBAR_LOCAL_POOL_QUIET`; in the file it is `quietSeconds` below `localPool`. `health.rules` has "
-            "no flags. Further variables stand in parentheses. `--print-config` shows each setting and its source."
+            "You see yours, and the source of each, with `--print-config`. A flag wins over the environment, the environment over the file. "
+            "`localPool.quietSeconds` has the flag `--local-pool-quiet` and the variable `DRAWBAR_LOCAL_POOL_QUIET`; in the file it is "
+            "`quietSeconds` below `localPool`. `health.rules` has no flags. In parentheses: the default, unless it is empty or no, and a further "
+            "variable."
         ),
     )
-    columns = ["setting", "default", "meaning"]
     daemons = {daemon: _describe_settings(settings) for daemon, settings in _DAEMONS.items()}
     common = [row for row in daemons["controller"] if all(row in rows for rows in daemons.values())]
-    parts = [head, f"\n## All daemons\n\n{_table(columns, common)}"]
+    parts = [head, f"\n## All daemons\n\n{_list(common)}"]
     first: dict[tuple[str, str], str] = {}
     for daemon, rows in daemons.items():
-        own = [list(row) for row in rows if row not in common]
-        for row in own:
-            origin = first.setdefault((row[0], row[2]), daemon)
-            if origin != daemon and len(row[2]) > _LONG:
-                row[2] = f"as the [{origin}](#drawbar-{origin})'s"
-        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(columns, own)}")
+        own = []
+        for name, meaning in rows:
+            origin = first.setdefault((name, meaning), daemon)
+            is_known = origin != daemon and len(meaning) > _LONG
+            if (name, meaning) not in common:
+                own.append((name, f"as the [{origin}](#drawbar-{origin})'s" if is_known else meaning))
+        parts.append(f"\n## `drawbar {daemon}`\n\n{_list(own)}")
     return "".join(parts)
 
 
-def _describe_settings(settings: type) -> list[list[str]]:
-    """Return a row for each setting; the rules of all findings have the same rows."""
-    rows = {
-        key: [
-            f"`{key}`" + "".join(f" (`{name}`)" for name in option.variables[1:]),
-            _default(option.default) if key == option.key else "[by finding](findings.md)",
-            option.help,
-        ]
-        for option in schema.options(settings)
-        for key in [re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)]
-    }
+def _describe_settings(settings: type) -> list[tuple[str, str]]:
+    """Return the name and the meaning of each setting; the rules of all findings share theirs."""
+    rows = {}
+    for option in schema.options(settings):
+        key = re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)
+        default = _default(option.default) if key == option.key else "[by finding](findings.md)"
+        known = [*filter(None, [default]), *(f"`{name}`" for name in option.variables[1:])]
+        rows[key] = f"`{key}`" + (f" ({', '.join(known)})" if known else ""), option.help
     return list(rows.values())
 
 
 def _default(value: Any) -> str:
+    """Return a default as text; empty if it is none or False."""
     plain = schema.builtin(value)
     if isinstance(plain, bool):
-        return "yes" if plain else "no"
+        return "yes" if plain else ""
     if isinstance(plain, list):
-        return ", ".join(plain) or "none"
-    return "none" if plain in (None, "") else str(plain)
+        return ", ".join(plain)
+    if isinstance(plain, float):
+        return f"{plain:g}"
+    return "" if plain is None else str(plain)
 
 
 def _protocol() -> str:
@@ -241,20 +246,17 @@ def _classes() -> str:
         source="fabric/drawbar/fabric/classes.py",
         title="Classes of device",
         text=(
-            "A node tells a device's class by vendor, device ID and driver if it knows them, else by PCI class code. "
             "Use these names for the [attribute](../attributes.md) `class`, the field `deviceClass`, the chart's `deviceClasses.classes` "
-            "and the node daemon's `localPool.classes`; in `policy.clean` of a Fabric, CXL memory is `cxlMemory`."
+            "and your node daemons' `localPool.classes`; in `policy.clean`, CXL memory is `cxlMemory`. "
+            "A node tells the class by vendor, device ID and driver if it knows them, else by PCI class code. "
+            "Between two users a device is reset, or not."
         ),
     )
     rows = [
-        [
-            f"`{listed}`",
-            listed.meaning,
-            "erase, reset or none" if listed.can_erase else "reset or none",
-        ]
+        (f"`{listed}`", listed.meaning + ("; can be erased" if listed.can_erase else ""))
         for listed in OFFERED_CLASSES
     ]
-    return f"{head}\n{_table(['class', 'devices', 'treatment between users'], rows)}"
+    return f"{head}\n{_list(rows)}"
 
 
 def _redfish_parameters() -> str:
@@ -269,7 +271,7 @@ def _redfish_parameters() -> str:
     rows = [
         (f"`{name}`", str(described["description"])) for name, described in redfish_parameters.SCHEMA.items()
     ]
-    return f"{head}\n{_table(['parameter', 'meaning'], rows)}"
+    return f"{head}\n{_list(rows)}"
 
 
 def _quirks() -> str:
@@ -277,8 +279,8 @@ def _quirks() -> str:
         source="mocks/drawbar/mocks/redfish/quirks",
         title="Oddities of Redfish servers",
         text=(
-            '`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags`, or `"quirks": ["pages"]` in the file, gives the emulated '
-            "service any of these oddities. An empty cell means no real server yet; `owner/name #1` is an issue or pull request on GitHub; "
+            '`drawbar mock redfish --config FILE --quirk pages,gzip,weak-etags`, or `"quirks": ["pages"]` in the file, gives your emulated '
+            "service any of these. Servers and reports are in italics; `owner/name #1` is an issue or pull request on GitHub. "
             "[Redfish servers](../redfish-servers.md) has versions.\n\n"
             "Forms in parentheses limit a quirk: `pair` and `port` are those of `zones`, `appliance` is `connections` without initiators, "
             "`constrained` is `composition` by counts."
@@ -286,13 +288,12 @@ def _quirks() -> str:
     )
     rows = [
         (
-            f"`{quirk.name}`",
-            quirk.text + ("" if quirk.forms == quirks.ALL else f" ({', '.join(sorted(quirk.forms))})"),
-            quirk.seen,
+            f"`{quirk.name}`" + ("" if quirk.forms == quirks.ALL else f" ({', '.join(sorted(quirk.forms))})"),
+            quirk.text + (f" *{quirk.seen}*" if quirk.seen else ""),
         )
         for quirk in sorted(quirks.QUIRKS.values(), key=lambda quirk: quirk.name)
     ]
-    return f"{head}\n{_table(['quirk', 'effect', 'seen on'], rows)}"
+    return f"{head}\n{_list(rows)}"
 
 
 def _conditions() -> str:
@@ -300,16 +301,27 @@ def _conditions() -> str:
         source="driver/drawbar/driver/catalogue",
         title="Conditions and their reasons",
         text=(
-            "The reasons are a closed list. The message beside a reason quotes the fabric manager or the kernel, in at most "
-            "1,024 characters. [Conditions](../conditions.md) explains each condition. The prefix `drawbar.dev/` is the driver's name. "
-            "After a reason with *(taint)* the device is tainted. A status in parentheses replaces the one above the table."
+            "Look up your reason: cause, then remedy. The message beside it quotes the fabric manager or the kernel, in at most 1,024 "
+            "characters. [Conditions](../conditions.md) explains each condition. The prefix `drawbar.dev/` is the driver's name. "
+            "After *(taint)* the device is tainted. A status in parentheses replaces the one above the list."
         ),
     )
+    tables = (*attachment_conditions.TABLES, *fabric_conditions.TABLES)
     parts = [head]
-    for table in (*attachment_conditions.TABLES, *fabric_conditions.TABLES):
-        written = f"{table.conditions}: {table.status}" if table.status else table.conditions
-        rows = [[_reason(row) + _mark(row), row.cause, _remedy(row)] for row in table.rows]
-        parts.append(f"\n## {table.title}\n\n{written}\n\n{_table(['reason', 'cause', 'remedy'], rows)}")
+    for title in dict.fromkeys(table.title for table in tables):
+        listed = [table for table in tables if table.title == title]
+        fine = [
+            f"`{row.reason}` ({row.status or table.status})"
+            for table in listed
+            for row in table.rows
+            if not row.cause
+        ]
+        above = ": ".join(filter(None, [listed[0].conditions, listed[0].status]))
+        entries = [
+            (_reason(row) + _mark(row), _explain(row)) for table in listed for row in table.rows if row.cause
+        ]
+        note = f". Without a fault: {', '.join(fine)}." if fine else ""
+        parts.append(f"\n## {title}\n\n{above}{note}\n\n{_list(entries)}")
     return "".join(parts)
 
 
@@ -319,18 +331,39 @@ def _events() -> str:
         title="Events",
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
-            "namespace `default`. An Event is a Warning unless it says *(Normal)*. Each reason of a "
+            "namespace `default`. An Event is a Warning unless it says *Normal*. Each reason of a "
             "[failed attach](conditions.md#why-an-attach-fails) is also an Event of the claim, its pods and the DeviceAttachment; each "
             "reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) of the claim and its DeviceAttachment."
         ),
     )
+    conditions = (*attachment_conditions.TABLES, *fabric_conditions.TABLES)
+    known = [row for table in conditions for row in table.rows]
     parts = [head]
     *tables, common = events.TABLES
     for table in (*tables, common):
         own = [row for row in table.rows if table is common or row not in common.rows]
-        rows = [[_reason(row) + _type(row), row.cause, _remedy(row)] for row in own]
-        parts.append(f"\n## {table.title}\n\n{_table(['reason', 'cause', 'remedy'], rows)}")
+        repeated = _repeated_remedy(own)
+        fine = [f"`{row.reason}`" for row in own if not row.cause]
+        same = [f"`{row.reason}`{_type(row)}" for row in own if row.cause and row in known]
+        entries = [
+            (f"`{row.reason}`{_type(row)}", _explain(row, usual=repeated))
+            for row in own
+            if row.cause and row not in known
+        ]
+        notes = [
+            *([f"Normal: {', '.join(fine)}."] if fine else []),
+            *([f"See [conditions](conditions.md): {', '.join(same)}."] if same else []),
+            *([f"Where no step is named, {repeated}."] if repeated else []),
+        ]
+        above = f"{' '.join(notes)}\n\n" if notes else ""
+        parts.append(f"\n## {table.title}\n\n{above}{_list(entries)}")
     return "".join(parts)
+
+
+def _repeated_remedy(rows: Iterable[Row]) -> str:
+    """Return the remedy that many of the rows share, to be said once; empty if there is none."""
+    counts = collections.Counter(row.remedy for row in rows if row.remedy and not row.page)
+    return next((remedy for remedy, count in counts.most_common(1) if count >= _OFTEN), "")
 
 
 def _taints() -> str:
@@ -338,22 +371,25 @@ def _taints() -> str:
         source="driver/drawbar/driver/catalogue/taints.py",
         title="Taints in ResourceSlices",
         text=(
-            "The prefix `drawbar.dev/` is the driver's name. A node's [findings](findings.md) are taints as well, until the node finds "
-            "them no more or has released the device."
+            "The prefix `drawbar.dev/` is the driver's name. The effect is NoSchedule unless another stands here. A node's "
+            "[findings](findings.md) are taints as well, until the node finds them no more or has released the device."
         ),
     )
-    rows = [
-        [
-            f"`drawbar.dev/{row.key}{'=' + row.value if row.value else ''}`".replace("{reason}", "<reason>"),
-            row.effect + (", fault" if row.is_fault else ""),
-            row.cause,
-            row.lifted,
-            _remedy(row),
+    parts = [head]
+    for title, is_fault in (("Faults", True), ("On sound devices", False)):
+        entries = [
+            (
+                f"`drawbar.dev/{row.key}{'=' + row.value if row.value else ''}`".replace(
+                    "{reason}", "<reason>"
+                )
+                + (f" ({row.effect})" if row.effect != taints.NO_SCHEDULE else ""),
+                f"{row.cause} Lifted {row.lifted}. {_next_step(row)}",
+            )
+            for row in taints.TAINTS
+            if row.cause and row.is_fault is is_fault
         ]
-        for row in taints.TAINTS
-        if row.cause
-    ]
-    return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+        parts.append(f"\n## {title}\n\n{_list(entries)}")
+    return "".join(parts)
 
 
 def _api() -> str:
@@ -361,8 +397,8 @@ def _api() -> str:
         source="deploy/drawbar/definitions",
         title="Objects",
         text=(
-            "`kubectl explain` shows these fields, too, with their rules. **Bold** fields are required. The controller writes "
-            "[DeviceAttachments](../conditions.md#on-a-deviceattachment)."
+            "The fields of `spec`; `kubectl explain` shows them, too, with their rules. You must set the **bold** ones. Defaults are in "
+            "parentheses. The controller writes [DeviceAttachments](../conditions.md#on-a-deviceattachment)."
         ),
     )
     parts = [head]
@@ -371,27 +407,26 @@ def _api() -> str:
         definition = yaml.load(_definition(f"{name}.yaml"), Loader=yaml.CSafeLoader)["spec"]
         (version,) = definition["versions"]
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-        rows = list(_fields(spec, ""))
-        parts.append(f"\n## {definition['names']['kind']}\n\n{_table(['field of spec', 'meaning'], rows)}")
+        parts.append(f"\n## {definition['names']['kind']}\n\n{_list(_fields(spec, ''))}")
     return "".join(parts)
 
 
-def _fields(schema_: dict[str, Any], path: str) -> Iterator[list[str]]:
-    """Yield a row for each field below a schema, the outer ones first."""
+def _fields(schema_: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the meaning of each field below a schema, the outer ones first."""
     for name, field in schema_.get("properties", {}).items():
         shown = f"`{path}{name}`"
         default = field.get("default")
         usual = (
             ""
             if default is None or isinstance(default, dict)
-            else "; default: " + json.dumps(default).strip('"')
+            else " ({})".format(json.dumps(default).strip('"'))
         )
         named = [value for value in field.get("enum", ()) if value not in field.get("description", "")]
-        values = " (" + ", ".join(f"`{value}`" for value in field["enum"]) + ")" if named else ""
-        yield [
-            f"**{shown}**" if name in schema_.get("required", ()) else shown,
-            f"{field.get('description', '').strip().removesuffix('.')}{values}{usual}".replace("|", "\\|"),
-        ]
+        values = ": " + ", ".join(f"`{value}`" for value in field["enum"]) if named else ""
+        yield (
+            (f"**{shown}**" if name in schema_.get("required", ()) else shown) + usual,
+            f"{field.get('description', '').strip().removesuffix('.')}{values}",
+        )
         # The classes and their treatments are rows of device-classes.md.
         if f"{path}{name}" != "policy.clean":
             yield from _fields(field, f"{path}{name}.")
@@ -404,29 +439,38 @@ def _parameters() -> str:
         source="driver/drawbar/driver/api/parameters.py",
         title="Fields of parameters",
         text=(
-            "The fields of [DeviceParameters](../parameters.md). Fields with *class only* are refused in a claim, those without use for a "
-            "device ignored."
+            "The fields of [DeviceParameters](../parameters.md). You set those of the first list in a DeviceClass only; a claim with one is "
+            "refused. A field without use for a device is ignored."
         ),
     )
-    rows: list[list[str]] = []
-    inner_rows: dict[type, list[list[str]]] = {}
+    # Hooks have the same fields: they share an entry.
+    names: dict[tuple[type, str], list[str]] = {}
+    for owner, field, path in _list_parameters():
+        names.setdefault((owner, field), []).append(f"`{path}`")
+    entries = [
+        (", ".join(shown), texts[field])
+        for (owner, field), shown in names.items()
+        for texts in [schema.attributes(owner)]
+        if field in texts
+    ]
+    by_class = [
+        (shown, text.removesuffix(_CLASS_ONLY)) for shown, text in entries if text.endswith(_CLASS_ONLY)
+    ]
+    others = [entry for entry in entries if not entry[1].endswith(_CLASS_ONLY)]
+    return (
+        f"{head}\n## In a DeviceClass\n\n{_list(by_class)}\n## In a DeviceClass or a claim\n\n{_list(others)}"
+    )
+
+
+def _list_parameters() -> Iterator[tuple[type, str, str]]:
+    """Yield the struct, the name and the path of each field of parameters."""
     outer = parameters.DeviceParameters
-    texts = schema.attributes(outer)
     for name, shown in zip(outer.__struct_fields__, outer.__struct_encode_fields__, strict=True):
-        if name in texts:
-            rows.append([f"`{shown}`", texts[name]])
+        yield outer, name, shown
         inner = type(getattr(parameters.NOTHING, name))
         if issubclass(inner, meta.Struct):
-            below = schema.attributes(inner)
-            fields = zip(inner.__struct_fields__, inner.__struct_encode_fields__, strict=True)
-            if inner in inner_rows:
-                # The same fields as those of another one: they share rows.
-                for row, (_, key) in zip(inner_rows[inner], fields, strict=True):
-                    row[0] += f", `{shown}.{key}`"
-                continue
-            inner_rows[inner] = [[f"`{shown}.{key}`", below[field]] for field, key in fields]
-            rows += inner_rows[inner]
-    return f"{head}\n{_table(['field', 'effect'], rows)}"
+            for field, key in zip(inner.__struct_fields__, inner.__struct_encode_fields__, strict=True):
+                yield inner, field, f"{shown}.{key}"
 
 
 def _checks() -> str:
@@ -437,8 +481,8 @@ def _checks() -> str:
     )
     parts = [head]
     for table in checks.TABLES:
-        rows = [[f'<a id="{row.name}"></a>`{row.name}`', row.subject] for row in table.rows]
-        parts.append(f"\n## {table.title}\n\n{_table(['check', 'looks at'], rows)}")
+        rows = [(f'<a id="{row.name}"></a>`{row.name}`', row.subject) for row in table.rows]
+        parts.append(f"\n## {table.title}\n\n{_list(rows)}")
     return "".join(parts)
 
 
@@ -457,7 +501,7 @@ def _findings() -> str:
             f"`{rule.name}`",
             rule.meaning,
             rule.default.effect.value,
-            f"{rule.default.hold_down_seconds:g} s" if rule.default.hold_down_seconds else "at once",
+            f"{rule.default.hold_down_seconds:g} s" if rule.default.hold_down_seconds else "",
         ]
         for rule in policy.RULES
     ]
@@ -487,8 +531,9 @@ def _metrics() -> str:
         source="the daemons' metrics",
         title="List of metrics",
         text=(
-            "Each series also has the label `driver`, and each daemon the `process_` series of Prometheus' Python client. See "
-            "[metrics](../metrics.md). `<daemon>` is `controller`, `node` or `health_monitor`."
+            "[Metrics](../metrics.md) shows you how to read them. Labels stand in braces; each series also has `driver`. Names with `_total` are "
+            "counters, those with `_duration_seconds` histograms, all others gauges. Each daemon also has the `process_` series of "
+            "Prometheus' Python client. `<daemon>` is `controller`, `node` or `health_monitor`."
         ),
     )
     daemons = {
@@ -497,26 +542,25 @@ def _metrics() -> str:
     }
     rows = {
         prefix: [
-            [
-                name.removeprefix(f"{prefix}_"),
-                "; ".join(filter(None, (metric.kind, ", ".join(metric.labels)))),
+            (
+                name.removeprefix(f"{prefix}_")
+                + (f"{{{', '.join(metric.labels)}}}" if metric.labels else ""),
                 metric.help,
-            ]
+            )
             for name, metric in sorted(described.items())
         ]
         for prefix, described in daemons.items()
     }
     common = [row for row in next(iter(rows.values())) if all(row in others for others in rows.values())]
-    parts = [head, _metric_table("All daemons", "drawbar_<daemon>", common)]
+    parts = [head, _metric_list("All daemons", "drawbar_<daemon>", common)]
     for prefix, own in rows.items():
         title = f"`{prefix.replace('drawbar_', 'drawbar ').replace('_', '-')}`"
-        parts.append(_metric_table(title, prefix, [row for row in own if row not in common]))
+        parts.append(_metric_list(title, prefix, [row for row in own if row not in common]))
     return "".join(parts)
 
 
-def _metric_table(title: str, prefix: str, rows: list[list[str]]) -> str:
-    named = [[f"`{prefix}_{name}`", *described] for name, *described in rows]
-    return f"\n## {title}\n\n{_table(['metric', 'type; labels', 'meaning'], named)}"
+def _metric_list(title: str, prefix: str, rows: list[tuple[str, str]]) -> str:
+    return f"\n## {title}\n\n{_list((f'`{prefix}_{name}`', text) for name, text in rows)}"
 
 
 def _permissions() -> str:
@@ -524,14 +568,17 @@ def _permissions() -> str:
         source="driver/drawbar/driver/catalogue/permissions.py",
         title="Permissions",
         text=(
-            "The rules of the chart's roles ([security](../security.md)). A name in parentheses is the only allowed object, by the chart's "
+            "The rules of the chart's roles ([security](../security.md)), each with verbs and purpose. Names after *only* are your chart's "
             "defaults."
         ),
     )
     parts = [head]
     for role in permissions.ROLES:
-        rows = [[_resource(rule), rule.verbs.replace(" ", ", "), rule.why] for rule in role.permissions]
-        parts.append(f"\n## {role.title}: `{role.name}`\n\n{_table(['resource', 'verbs', 'why'], rows)}")
+        named: dict[tuple[str, str], list[str]] = {}
+        for rule in role.permissions:
+            named.setdefault((rule.verbs.replace(" ", ", "), rule.why), []).append(_resource(rule))
+        rows = [(f"{', '.join(resources)} ({verbs})", why) for (verbs, why), resources in named.items()]
+        parts.append(f"\n## {role.title}: `{role.name}`\n\n{_list(rows)}")
     return "".join(parts)
 
 
@@ -539,7 +586,7 @@ def _resource(rule: permissions.Permission) -> str:
     """Return the resource as kubectl writes it, and the only allowed object."""
     kind, slash, part = rule.resource.partition("/")
     group = f".{rule.group}" if rule.group else ""
-    return f"{kind}{group}{slash}{part}" + (f" (`{rule.only}`)" if rule.only else "")
+    return f"`{kind}{group}{slash}{part}`" + (f" only `{rule.only}`" if rule.only else "")
 
 
 def _mark(row: Row) -> str:
@@ -554,9 +601,21 @@ def _reason(row: Row) -> str:
     return f"`{row.reason}`" + (f" ({row.status})" if row.status else "")
 
 
-def _remedy(row: Row | taints.Taint) -> str:
+def _explain(row: Row, *, usual: str = "") -> str:
+    """Return the cause of a reason and its remedy, unless the remedy is the usual one."""
+    return f"{row.cause} {'' if usual and row.remedy == usual else _next_step(row)}".rstrip()
+
+
+def _next_step(row: Row | taints.Taint) -> str:
+    """Return the remedy and the page with the details as a sentence; empty if there is neither."""
     link = f"[{PurePath(row.page.partition('#')[0]).stem}](../{row.page})" if row.page else ""
-    return f"{row.remedy} ({link})" if row.remedy and link else row.remedy or link
+    if not row.remedy:
+        return f"See {link}." if link else ""
+    return f"{row.remedy[0].upper()}{row.remedy[1:]}{f' ({link})' if link else ''}."
+
+
+def _list(entries: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- {name}: {text}{'' if text.endswith('.') else '.'}\n" for name, text in entries)
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -273,7 +273,7 @@ def test_the_documented_series_of_the_controller_are_those_that_are_exposed(expo
     listed = {
         name: {"driver", *(label for label in labels.split(", ") if label)}
         for name, labels in re.findall(
-            r"^\| `(drawbar_controller_[a-z_]+)` \| \w+(?:; ([^|]*?))? \|", section, re.MULTILINE
+            r"^- `(drawbar_controller_[a-z_]+)(?:\{(.*?)\})?`: ", section, re.MULTILINE
         )
     }
     made = {name: labels for name, labels in exposed.items() if name.startswith("drawbar_controller_")}

@@ -150,7 +150,7 @@ def test_a_device_class_is_one_module_and_one_row(copy):
         "proto/drawbar/proto/fabric/v1alpha1/fabric_pb2.pyi": [
             "DEVICE_CLASS_DSP: DeviceClass.ValueType  # 8"
         ],
-        "docs/reference/device-classes.md": ["| `dsp` | Signal processors |"],
+        "docs/reference/device-classes.md": ["- `dsp`: Signal processors."],
     }
     for path, parts in lists.items():
         text = (copy / path).read_text()

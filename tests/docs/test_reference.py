@@ -32,8 +32,23 @@ def test_a_file_is_as_the_tables_make_it(path, text):
     assert (ROOT / path).read_text() == text, "run make generate"
 
 
-def test_every_reason_has_a_cause():
+def test_every_reason_has_a_row():
     assert {row.reason for table in TABLES for row in table.rows} == REASONS
+
+
+def test_every_fault_has_a_cause():
+    assert [
+        row.reason for table in TABLES for row in table.rows if not row.cause and row.severity != "ok"
+    ] == []
+
+
+def test_the_name_of_a_metric_shows_its_type():
+    """The page of metrics tells readers so, in place of a type for each."""
+    suffixes = {"counter": "_total", "histogram": "_duration_seconds"}
+    for described in generator().described_metrics().values():
+        for name, metric in described.list_described().items():
+            shown = [kind for kind, suffix in suffixes.items() if name.endswith(suffix)] or ["gauge"]
+            assert shown == [metric.kind], name
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.title)
