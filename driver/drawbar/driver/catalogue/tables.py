@@ -23,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
 
     Attributes:
         reason: the word in the object.
-        cause: one sentence about the event.
+        cause: one sentence for the reference page; empty if the reason says it.
         remedy: the next step; empty if there is none.
         page: a page of docs/ with the details, as `fabrics.md#credentials`.
         status: the condition's, if it differs from the table's.
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     """
 
     reason: str
-    cause: str
+    cause: str = ""
     remedy: str = ""
     page: str = ""
     severity: Severity = Severity.ERROR
@@ -48,7 +48,7 @@ class Table(msgspec.Struct, frozen=True):
     """The reasons of one condition, or of several with common reasons.
 
     Attributes:
-        title: of its section in docs/reference/conditions.md.
+        title: of its section in docs/reference; tables with one title share it.
         conditions: the types, in Markdown.
         status: of the conditions with most reasons; empty if they differ.
         rows: in the order of the page.
