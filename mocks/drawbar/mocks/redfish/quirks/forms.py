@@ -175,19 +175,19 @@ QUIRKS = (
     ),
     Quirk(
         name="gzip-or-406",
-        text="Resources below chassis are sent only with gzip, or refused with 406.",
+        text="Resources below chassis are sent with gzip, or refused with 406.",
         seen="HPE iLO 5 2.30 (DMTF/Redfish-Mockup-Creator #56, #58)",
         wrap=_demand_gzip,
     ),
     Quirk(
         name="gzip",
-        text="Answers are compressed with gzip, whatever the client accepts.",
+        text="Answers have gzip, whatever the client accepts.",
         seen="DMTF/Redfish-Mockup-Creator #56",
         wrap=_compress,
     ),
     Quirk(
         name="deflate",
-        text="Answers are compressed with deflate, if the client accepts it.",
+        text="Answers have deflate, if the client accepts it.",
         seen="allowed by RFC 9110, section 8.4.1.2",
         wrap=_deflate,
     ),

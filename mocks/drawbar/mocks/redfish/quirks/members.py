@@ -116,7 +116,7 @@ async def _add_empty(asked: Asked, forward: Forward, _setting: Setting) -> Answe
 QUIRKS = (
     Quirk(
         name="broken-member",
-        text="The last device is 500, and so is its expanded collection.",
+        text="The last device and its expanded collection are 500.",
         seen="dsx-ai-factory/nv-redfish #185, ibm-openbmc/bmcweb #667",
         wrap=_break,
     ),
@@ -128,8 +128,8 @@ QUIRKS = (
     ),
     Quirk(
         name="hanging-member",
-        text="The last device is never answered, nor is its expanded collection.",
-        seen="a card that does not answer its manager",
+        text="The last device and its expanded collection are never answered.",
+        seen="a card silent to its manager",
         wrap=_hang,
     ),
     Quirk(
@@ -140,7 +140,7 @@ QUIRKS = (
     ),
     Quirk(
         name="broken-expand",
-        text="`$expand` is announced, and is 500 for a collection with a sick member.",
+        text="`$expand` is announced, and is 500 if a member is sick.",
         seen="OpenBMC (ibm-openbmc/bmcweb #667)",
         wrap=_break_expansion,
     ),
@@ -158,7 +158,7 @@ QUIRKS = (
     ),
     Quirk(
         name="object-member",
-        text="A single member of a collection is an object, without the array.",
+        text="A single member is an object, without the array.",
         seen="DMTF/libredfish #27",
         wrap=_unpack_single,
     ),

@@ -241,7 +241,7 @@ QUIRKS = (
     ),
     Quirk(
         name="storage-blocks",
-        text="Two resource blocks have their drives behind a Storage and a SimpleStorage.",
+        text="Two blocks have their drives behind a Storage and a SimpleStorage.",
         seen="DMTF `public-compose-action`, `public-composability`",
         forms=frozenset({Form.COMPOSITION}),
         furnish=_add_storage_blocks,

@@ -164,7 +164,7 @@ async def _forget_monitor(asked: Asked, forward: Forward, _setting: Setting) -> 
 QUIRKS = (
     Quirk(
         name="slashes",
-        text="URIs end with a slash; any request without it is redirected with 308.",
+        text="URIs end with a slash; requests without it are redirected with 308.",
         seen="ansible/ansible #45513, HewlettPackard/oneview-redfish-toolkit #374",
         wrap=_end_in_slashes,
     ),
@@ -200,13 +200,13 @@ QUIRKS = (
     ),
     Quirk(
         name="foreign-locations",
-        text="Location is an absolute URI with the manager's own name for itself.",
+        text="Location is an absolute URI with the manager's own host name.",
         seen="stmcginnis/gofish #77, DMTF/python-redfish-library #93",
         wrap=_name_locations,
     ),
     Quirk(
         name="foreign-links",
-        text="Links are absolute URIs with the manager's own name for itself.",
+        text="Links are absolute URIs with the manager's own host name.",
         seen="allowed by DSP8010: a link is a `uri-reference` (odata-v4.json)",
         wrap=_name_links,
     ),
@@ -232,7 +232,7 @@ QUIRKS = (
     ),
     Quirk(
         name="see-other",
-        text="A change with a task is answered with 303 and the task's monitor.",
+        text="A change with a task is 303, with the task's monitor.",
         seen="DMTF/python-redfish-library #98",
         wrap=_see_other,
     ),
