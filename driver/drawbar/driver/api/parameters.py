@@ -211,9 +211,9 @@ class DeviceParameters(meta.Struct, frozen=True):
         environment: at most 64 variables of the containers; a claim may set those of `claimVariables`. `DRAWBAR_` is
             reserved.
         claim_variables: names, or beginnings such as `NCCL_*`; class only.
-        initialise: your program that makes the device ready for `visible` ([FPGAs](../classes/fpga.md)).
-        drain: your program that ends other uses of the device ([drain hooks](../node-release.md#drain-hooks)).
-        clean_up: your program that cleans the device after its use ([FPGAs](../classes/fpga.md#on-return)).
+        initialise: your program that makes the device ready for `visible` ([FPGAs](../classes/fpga.md)); class only.
+        drain: your program that ends other uses of the device ([drain hooks](../node-release.md#drain-hooks)); class only.
+        clean_up: your program that cleans the device after its use ([FPGAs](../classes/fpga.md#on-return)); class only.
         attach_timeout_seconds: give up an attach earlier than the Fabric and the scheduler; class only.
         vendor_kind: also use the vendor's own CDI files of this kind, such as `nvidia.com/gpu` ([GPUs](../classes/gpu.md)); class
             only.
