@@ -219,8 +219,22 @@ def _describe_settings(settings: type) -> list[tuple[str, str]]:
         key = re.sub(r"^health\.rules\.\w+", "health.rules.<finding>", option.key)
         default = _default(option.default) if key == option.key else "[by finding](findings.md)"
         known = [*filter(None, [default]), *(f"`{name}`" for name in option.variables[1:])]
-        rows[key] = f"`{key}`" + (f" ({', '.join(known)})" if known else ""), option.help
+        values = _leaf(option.kind).get("enum", ())
+        rows[key] = (
+            f"`{key}`" + (f" ({', '.join(known)})" if known else ""),
+            option.help + _missing_values(values, option.help),
+        )
     return list(rows.values())
+
+
+def _missing_values(values: Iterable[str], text: str) -> str:
+    """Return the allowed values to follow a text; empty if it names them."""
+    listed = list(values)
+    if listed == _NAMES:
+        return " ([classes](device-classes.md))"
+    if all(value in text for value in listed):
+        return ""
+    return ": " + ", ".join(f"`{value}`" for value in listed)
 
 
 def _default(value: Any) -> str:
@@ -421,11 +435,10 @@ def _fields(schema_: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
             if default is None or isinstance(default, dict)
             else " ({})".format(json.dumps(default).strip('"'))
         )
-        named = [value for value in field.get("enum", ()) if value not in field.get("description", "")]
-        values = ": " + ", ".join(f"`{value}`" for value in field["enum"]) if named else ""
+        text = field.get("description", "").strip().removesuffix(".")
         yield (
             (f"**{shown}**" if name in schema_.get("required", ()) else shown) + usual,
-            f"{field.get('description', '').strip().removesuffix('.')}{values}",
+            text + _missing_values(field.get("enum", ()), text),
         )
         # The classes and their treatments are rows of device-classes.md.
         if f"{path}{name}" != "policy.clean":

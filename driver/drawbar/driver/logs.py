@@ -36,7 +36,7 @@ class Options:
 
     Attributes:
         format: text for people, json for programs: one object a line.
-        level: the least severe records that are written.
+        level: the least severe records to write.
     """
 
     format: Format = Format.TEXT

@@ -51,9 +51,9 @@ class Settings:
 
     Attributes:
         driver: the DRA driver's name.
-        kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
-        binding_timeout_seconds: the scheduler's `bindingTimeout` (`DynamicResourcesArgs`); the controller gives up at
-            least 30 s earlier.
+        kubeconfig: access to the API server; else $KUBECONFIG, or the pod's service account.
+        binding_timeout_seconds: the scheduler's `bindingTimeout` (`DynamicResourcesArgs`); the controller gives up 30 s
+            earlier.
         leader_election: wait for the lease; without it only one controller may run.
         lease_namespace: the controller's namespace, with its lease `drawbar-controller` and the Fabrics' Secrets.
         node_daemon_selector: labels of the node daemons' pods in its namespace, such as app=drawbar-node: a node is

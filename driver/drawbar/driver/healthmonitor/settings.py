@@ -81,7 +81,7 @@ class Settings:
 
     Attributes:
         driver: the DRA driver's name.
-        kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
+        kubeconfig: access to the API server; else $KUBECONFIG, or the pod's service account.
         token_file: file with the clients' bearer token; none only with a client authority.
         dry_run: only report, even if a policy says otherwise.
         identity: the name in Events; none: the host's name.

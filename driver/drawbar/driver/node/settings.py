@@ -71,14 +71,14 @@ class Settings:
     Attributes:
         node_name: this node's name in Kubernetes.
         driver: the DRA driver's name.
-        instance: the pod's uid, to tell two instances on one node apart; none if only one can run.
-        kubeconfig: access to the API server; none: $KUBECONFIG, else the pod's service account.
+        instance: the pod's uid, to tell two instances on one node apart.
+        kubeconfig: access to the API server; else $KUBECONFIG, or the pod's service account.
         kubelet_dir: the kubelet's directory, at the host's path.
         cdi_dir: the container runtime's directory of CDI files.
         sysfs: the sysfs tree to read.
         uevents: kernel, or unix:/path of a mocked tree.
-        visible_timeout_seconds: the time from the attach to readiness.
-        device_metadata: give containers files that describe their devices.
+        visible_timeout_seconds: the longest time from the attach to readiness.
+        device_metadata: give containers files about their devices.
         log: the log on stderr.
         http: probes and metrics.
         discovery: how closely the inventory follows the kernel.

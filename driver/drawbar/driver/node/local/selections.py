@@ -40,18 +40,18 @@ class Selection:
     """The choice of devices in the node's own pool.
 
     Attributes:
-        enabled: whether there is a local pool.
-        classes: the offered classes of device.
-        selector: a CEL expression over `device`, as in a DeviceClass, for the offered devices.
-        slots: hot-plug slots of this node's own devices, by name or pattern such as `*`; all others are a fabric's.
-        virtual_functions: offer each virtual function of a device instead of the device.
+        enabled: offer devices of the node itself.
+        classes: the classes of device to offer.
+        selector: a CEL expression over `device`, as in a DeviceClass, for the devices to offer.
+        slots: hot-plug slots of the node's own devices, by name or pattern such as `*`; all others are a fabric's.
+        virtual_functions: offer each virtual function in place of its device.
         clean: the treatment of a device between two claims.
-        bind_when_ready: the classes whose pods are bound only when the device is ready.
+        bind_when_ready: classes: their pods are bound only when the device is ready.
         despite_others: devices, by name or pattern such as `gpu-*`, to offer even if another driver, a device plugin
             or a process has them.
         plugin_resources: the cards of further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
             `x.io/fec=0x8086:accelerator` or `x.io/y=none`.
-        quiet_seconds: the time after another driver or device plugin had a device, before it is offered.
+        quiet_seconds: the time from another driver's or device plugin's use of a device to its offer.
     """
 
     enabled: bool = True

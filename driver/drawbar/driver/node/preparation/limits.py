@@ -14,8 +14,8 @@ class Limits:
     """The waits of a Prepare.
 
     Attributes:
-        late_device_seconds: how long a call waits for a missing device.
-        lock_seconds: how long a call waits for another instance to unlock the record of prepared claims.
+        late_device_seconds: the wait of a call for a missing device.
+        lock_seconds: the wait of a call for another instance's lock of the record of prepared claims.
     """
 
     late_device_seconds: float = 30.0

@@ -26,8 +26,8 @@ class Timeouts:
     """The times of a treatment.
 
     Attributes:
-        kernel_seconds: the longest time of a kernel call before it is reported.
-        progress_seconds: the longest time of a step without effect before it is reported.
+        kernel_seconds: the time before a kernel call is reported as too long.
+        progress_seconds: the time before a step without effect is reported.
         next_seconds: the pause between two steps.
         blocked_seconds: the pause before the next try of a blocked treatment.
     """
