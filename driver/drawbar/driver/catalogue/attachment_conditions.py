@@ -81,7 +81,7 @@ RELEASED = Table("Why a node does not release a device", "`Released`", "False", 
 
 EXCLUSIVE = Table("Whether another driver offers a device as well", "`Exclusive`", "", (
     Row(r.OFFERED_BY_ANOTHER_DRIVER, "Another driver's ResourceSlice offers it, too.", "exclude the device from the other driver", "beside-other-drivers.md#devices-offered-twice", Severity.WARNING, status="False"),
-    Row(r.OFFERED_BY_THIS_DRIVER, "The other driver has left it out for 300 s.", severity=Severity.OK, status="True"),
+    Row(r.OFFERED_BY_THIS_DRIVER, "The other driver has left it out for `localPool.quietSeconds`.", severity=Severity.OK, status="True"),
 ))
 
 FAILURES = (CONTROLLER_FAILURES, NODE_FAILURES)
