@@ -263,7 +263,7 @@ def _classes() -> str:
             "Use these names for the [attribute](../attributes.md) `class`, the field `deviceClass`, the chart's `deviceClasses.classes` "
             "and your node daemons' `localPool.classes`; in `policy.clean`, CXL memory is `cxlMemory`. "
             "A node tells the class by vendor, device ID and driver if it knows them, else by PCI class code. "
-            "Between two users a device is reset, or not."
+            "Between two users, a device is reset or left as it is."
         ),
     )
     rows = [
@@ -345,7 +345,7 @@ def _events() -> str:
         title="Events",
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
-            "namespace `default`. An Event is a Warning unless it says *Normal*. Each reason of a "
+            "namespace `default`. Your Event's message names the object and the details. It is a Warning unless it says *Normal*. Each reason of a "
             "[failed attach](conditions.md#why-an-attach-fails) is also an Event of the claim, its pods and the DeviceAttachment; each "
             "reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) of the claim and its DeviceAttachment."
         ),
