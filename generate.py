@@ -5,12 +5,11 @@ classes, the rules of ClusterRoles and the schema of the settings are.
 `make generate` runs this after a change of a table.
 """
 
-import collections
 import enum
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -65,8 +64,6 @@ _DAEMONS = {
 _CHART_ONLY = ["cxl-memory-pool", "none"]
 # The characters of a text that stands once on its page.
 _LONG = 40
-# The rows with the same remedy from which on it stands once above them.
-_OFTEN = 3
 _CLASS_ONLY = "; class only"
 _HEAD = "<!-- `make generate` writes this page from {source}. -->\n\n# {title}\n\n{text}\n"
 
@@ -328,14 +325,12 @@ def _conditions() -> str:
             f"`{row.reason}` ({row.status or table.status})"
             for table in listed
             for row in table.rows
-            if not row.cause
+            if _is_plain(row)
         ]
         above = ": ".join(filter(None, [listed[0].conditions, listed[0].status]))
-        entries = [
-            (_reason(row) + _mark(row), _explain(row)) for table in listed for row in table.rows if row.cause
-        ]
+        rows = [row for table in listed for row in table.rows if not _is_plain(row)]
         note = f". Without a fault: {', '.join(fine)}." if fine else ""
-        parts.append(f"\n## {title}\n\n{above}{note}\n\n{_list(entries)}")
+        parts.append(f"\n## {title}\n\n{above}{note}\n\n{_list(_entries(rows, _status))}")
     return "".join(parts)
 
 
@@ -345,7 +340,7 @@ def _events() -> str:
         title="Events",
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
-            "namespace `default`. Your Event's message names the object and the details. It is a Warning unless it says *Normal*. Each reason of a "
+            "namespace `default`. Your Event's message names the object and the details. The Event is a Warning unless it says *Normal*. Each reason of a "
             "[failed attach](conditions.md#why-an-attach-fails) is also an Event of the claim, its pods and the DeviceAttachment; each "
             "reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) of the claim and its DeviceAttachment."
         ),
@@ -356,28 +351,16 @@ def _events() -> str:
     *tables, common = events.TABLES
     for table in (*tables, common):
         own = [row for row in table.rows if table is common or row not in common.rows]
-        repeated = _repeated_remedy(own)
-        fine = [f"`{row.reason}`" for row in own if not row.cause]
-        same = [f"`{row.reason}`{_type(row)}" for row in own if row.cause and row in known]
-        entries = [
-            (f"`{row.reason}`{_type(row)}", _explain(row, usual=repeated))
-            for row in own
-            if row.cause and row not in known
-        ]
+        fine = [f"`{row.reason}`" for row in own if _is_plain(row)]
+        same = [f"`{row.reason}`{_type(row)}" for row in own if not _is_plain(row) and row in known]
+        rows = [row for row in own if not _is_plain(row) and row not in known]
         notes = [
             *([f"Normal: {', '.join(fine)}."] if fine else []),
             *([f"See [conditions](conditions.md): {', '.join(same)}."] if same else []),
-            *([f"Where no step is named, {repeated}."] if repeated else []),
         ]
         above = f"{' '.join(notes)}\n\n" if notes else ""
-        parts.append(f"\n## {table.title}\n\n{above}{_list(entries)}")
+        parts.append(f"\n## {table.title}\n\n{above}{_list(_entries(rows, _type))}")
     return "".join(parts)
-
-
-def _repeated_remedy(rows: Iterable[Row]) -> str:
-    """Return the remedy that many of the rows share, to be said once; empty if there is none."""
-    counts = collections.Counter(row.remedy for row in rows if row.remedy and not row.page)
-    return next((remedy for remedy, count in counts.most_common(1) if count >= _OFTEN), "")
 
 
 def _taints() -> str:
@@ -602,21 +585,32 @@ def _resource(rule: permissions.Permission) -> str:
     return f"`{kind}{group}{slash}{part}`" + (f" only `{rule.only}`" if rule.only else "")
 
 
-def _mark(row: Row) -> str:
-    return " (taint)" if row.blames_device else ""
+def _status(row: Row) -> str:
+    """Return the marks of a condition's reason: its own status, and whether the device is tainted."""
+    return (f" ({row.status})" if row.status else "") + (" (taint)" if row.blames_device else "")
 
 
 def _type(row: Row) -> str:
     return " (Normal)" if row.severity in (Severity.OK, Severity.NOTE) else ""
 
 
-def _reason(row: Row) -> str:
-    return f"`{row.reason}`" + (f" ({row.status})" if row.status else "")
+def _is_plain(row: Row) -> bool:
+    """Return whether a row is about a sound state that its reason explains."""
+    return row.severity is Severity.OK and not _explain(row)
 
 
-def _explain(row: Row, *, usual: str = "") -> str:
-    """Return the cause of a reason and its remedy, unless the remedy is the usual one."""
-    return f"{row.cause} {'' if usual and row.remedy == usual else _next_step(row)}".rstrip()
+def _entries(rows: Iterable[Row], mark: Callable[[Row], str]) -> Iterator[tuple[str, str]]:
+    """Yield the reasons with their marks, and their cause and remedy; rows with the same share an entry."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        named.setdefault(_explain(row), []).append(f"`{row.reason}`{mark(row)}")
+    for text, names in named.items():
+        yield ", ".join(names), text
+
+
+def _explain(row: Row) -> str:
+    """Return the cause of a reason and its remedy."""
+    return f"{row.cause} {_next_step(row)}".strip()
 
 
 def _next_step(row: Row | taints.Taint) -> str:

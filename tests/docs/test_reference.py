@@ -36,12 +36,6 @@ def test_every_reason_has_a_row():
     assert {row.reason for table in TABLES for row in table.rows} == REASONS
 
 
-def test_every_fault_has_a_cause():
-    assert [
-        row.reason for table in TABLES for row in table.rows if not row.cause and row.severity != "ok"
-    ] == []
-
-
 def test_the_name_of_a_metric_shows_its_type():
     """The page of metrics tells readers so, in place of a type for each."""
     suffixes = {"counter": "_total", "histogram": "_duration_seconds"}

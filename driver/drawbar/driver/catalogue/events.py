@@ -10,7 +10,7 @@ from drawbar.driver.catalogue.tables import Row, Severity, Table
 _OK, _NOTE, _WARNING = Severity.OK, Severity.NOTE, Severity.WARNING
 _RETRIED = "wait; the kubelet retries"
 _DELETE_POD = "delete the pod"
-_MAKE_ROOM = "make room on the node's disk"
+_MAKE_ROOM = "make room on the node's disk for the file in the message"
 _NOTHING = "do nothing; it is retried"
 _EXPENSIVE = "The namespace's selectors took 20 s of processor time, and now get a quarter of a core."
 UNEXPECTED = Row(
@@ -44,25 +44,25 @@ CLAIM = Table("On claims, the pods that wait for them, and DeviceAttachments", "
 ))
 
 PREPARE = Table("On claims, from Prepare", "ResourceClaim", "", (
-    Row(r.DEVICE_NOT_ATTACHED, "It is not attached for this allocation yet.", _RETRIED),
-    Row(r.DEVICE_NOT_VISIBLE, "The node does not see it yet.", _RETRIED),
-    Row(r.DEVICE_NOT_READY, "The node makes it ready.", _RETRIED),
-    Row(r.NOT_CLEANED, "The node cleans it first.", _RETRIED),
-    Row(r.DEVICE_FAILED, "It did not become ready.", _DELETE_POD),
-    Row(r.DEVICE_DETACHING, "It is being detached from this node.", _RETRIED),
-    Row(r.DEVICE_REPLACED, "Another device has taken its place.", _DELETE_POD),
+    Row(r.DEVICE_NOT_ATTACHED, "", _RETRIED),
+    Row(r.DEVICE_NOT_VISIBLE, "", _RETRIED),
+    Row(r.DEVICE_NOT_READY, "", _RETRIED),
+    Row(r.NOT_CLEANED, "", _RETRIED),
+    Row(r.DEVICE_FAILED, "", _DELETE_POD),
+    Row(r.DEVICE_DETACHING, "", _RETRIED),
+    Row(r.DEVICE_REPLACED, "", _DELETE_POD),
     Row(r.DEVICE_IN_USE, "Another claim of the node has it prepared.", "delete the other claim's pods; the kubelet retries"),
     Row(r.HOST_USES_DEVICE, "The node itself uses an interface of it.", "end that use, or delete the pod"),
-    Row(r.VENDOR_FILE_MISSING, "The vendor's CDI file is missing.", "run the vendor's service that writes CDI files on the node", "parameters.md"),
+    Row(r.VENDOR_FILE_MISSING, "", "run the vendor's service that writes CDI files on the node", "parameters.md"),
     conditions.CONTROLLER_FAILURES.find(r.INVALID_PARAMETERS),
-    Row(r.CLAIM_UNREADABLE, "The API server does not return the claim.", _RETRIED),
-    Row(r.CLAIM_NOT_ALLOCATED, "The claim has no allocation.", _DELETE_POD),
-    Row(r.CLAIM_GONE, "The claim is gone; only the kubelet gets this answer.", _DELETE_POD),
-    Row(r.PREPARE_FAILED, "The claim cannot be prepared.", _RETRIED),
+    Row(r.CLAIM_UNREADABLE, "", _RETRIED),
+    Row(r.CLAIM_NOT_ALLOCATED, "", _DELETE_POD),
+    Row(r.CLAIM_GONE, "", _DELETE_POD),
+    Row(r.PREPARE_FAILED, "", _RETRIED),
     Row(r.RESOURCE_HANDLE_WRONG, "Up to 1.30: the allocation's handle is another driver's or node's.", "delete the claim", "classic.md"),
-    Row(r.CHECKPOINT_FAILED, "The record of prepared claims cannot be written.", _MAKE_ROOM),
-    Row(r.CDI_FILE_FAILED, "A CDI file cannot be written or removed.", _MAKE_ROOM),
-    Row(r.DEVICE_METADATA_FAILED, "Its metadata file cannot be written or removed.", "mount the folder read-write, with room"),
+    Row(r.CHECKPOINT_FAILED, "", _MAKE_ROOM),
+    Row(r.CDI_FILE_FAILED, "", _MAKE_ROOM),
+    Row(r.DEVICE_METADATA_FAILED, "", "mount its folder read-write, with room"),
 ))
 
 ATTACHMENT = Table("On DeviceAttachments", "DeviceAttachment", "", (
@@ -102,19 +102,19 @@ POLICY = Table("On HealthPolicies", "HealthPolicy", "", (
 IMMEDIATE = Table("On claims, from immediate allocation", "ResourceClaim", "", (
     Row(r.IMMEDIATELY_ALLOCATED, severity=_OK),
     Row(r.NO_RESERVED_DEVICE, "No free reserved device fits, or no node has a port.", "wait, or reserve more devices in `policy.immediate`"),
-    Row(r.IMMEDIATE_ALLOCATION_FAILED, "Attach or node failed, so the allocation is taken back.", "read the message; other devices are tried next"),
+    Row(r.IMMEDIATE_ALLOCATION_FAILED, "", "read the message; other devices are tried next"),
     Row(r.NODE_GONE, "The node of the unused claim is gone (`policy.nodeGoneSeconds`) or out of service.", "nothing: the claim gets another node's devices"),
     Row(r.IMMEDIATE_ALLOCATION_UNSUPPORTED, "Only the scheduler can serve the claim, or its selectors have over 65,536 characters.", "change the claim, or leave it to the scheduler", "immediate.md"),
     Row(r.SELECTORS_TOO_EXPENSIVE, _EXPENSIVE, "simplify the selectors: above 1 s for 128 devices they are refused for 10 minutes"),
     Row(r.BINDING_CONDITIONS_DROPPED, "The API server drops binding conditions, so a pod would be bound too early.", "enable the feature gate `DRADeviceBindingConditions`"),
-    Row(r.DEVICE_CLASS_MISSING, "The DeviceClass is missing; checked again within 90 s.", "create the DeviceClass, or make a new claim"),
-    Row(r.IMMEDIATE_ALLOCATION_OFF, "The controller runs without it.", "start the controller with `--immediate-allocation`"),
+    Row(r.DEVICE_CLASS_MISSING, "", "create the DeviceClass, checked again within 90 s, or make a new claim"),
+    Row(r.IMMEDIATE_ALLOCATION_OFF, "", "start the controller with `--immediate-allocation`"),
 ))
 
 CLASSIC = Table("On claims, from classic allocation", "ResourceClaim", "", (
     Row(r.ALLOCATED, severity=_OK),
     Row(r.DEALLOCATED, severity=_OK),
-    Row(r.CANNOT_SERVE_CLAIM, "Parameters are wrong, or the class is missing.", "correct the parameters or the class"),
+    Row(r.CANNOT_SERVE_CLAIM, "", "correct the parameters or the class, as the message says"),
     Row(r.SELECTORS_TOO_EXPENSIVE, _EXPENSIVE, "simplify the selectors; namespaces share the time of a class's selectors"),
     Row(r.DEVICE_NOT_READY, "The device is attached, but its node did not report in time.", "check the node daemon there"),
     Row(r.NODE_GONE, "The node is gone (`policy.nodeGoneSeconds`) or out of service.", "nothing: another node is chosen"),

@@ -6,26 +6,26 @@ from drawbar.driver.catalogue.tables import Row, Severity, Table
 # One row a line, as in the page that is made of it.
 # fmt: off
 CREDENTIALS = Table("Why a fabric manager does not accept the credentials", "`Connected`", "False", (
-    Row(r.UNAUTHENTICATED, "The manager refuses the credentials.", "correct the Fabric's Secret"),
-    Row(r.PERMISSION_DENIED, "The credentials do not allow the request.", "give the fabric manager's user the rights to list, attach and detach"),
+    Row(r.UNAUTHENTICATED, "", "correct the Fabric's Secret"),
+    Row(r.PERMISSION_DENIED, "", "give the fabric manager's user the rights to list, attach and detach"),
     Row(r.CREDENTIALS_MISSING, "The Secret does not exist, or has no known key.", "create the Secret of `spec.credentialsSecretRef` with known keys", "fabrics.md#credentials"),
-    Row(r.CREDENTIALS_INVALID, "A key of the Secret is wrong.", "correct the Secret as the message says"),
+    Row(r.CREDENTIALS_INVALID, "", "correct the Secret as the message says"),
     Row(r.CREDENTIALS_UNBOUND, "The Secret has no key `origins`, so nothing is sent.", "run the message's command, if it names the right fabric manager"),
     Row(r.CREDENTIALS_NOT_FOR_FABRIC, "The Secret is for another origin, Fabric or certificate, so nothing is sent.", "correct the Fabric, or allow the change by the message's command", "fabrics.md#where-credentials-are-sent"),
-    Row(r.CREDENTIALS_FORBIDDEN, "The controller may not read the Secret.", "name it in the Role `drawbar-fabric-credentials`"),
+    Row(r.CREDENTIALS_FORBIDDEN, "", "name the Secret in the Role `drawbar-fabric-credentials`"),
     Row(r.CREDENTIALS_UNREAD, "The API server did not return the Secret.", "wait, or read the controller's log"),
 ))
 
 CONNECTED = Table("Whether a fabric manager is connected", "`Connected`", "False", (
     Row(r.CONNECTED, severity=Severity.OK, status="True"),
     Row(r.PENDING, "No controller has served the Fabric yet.", "`drawbar doctor`", status="Unknown"),
-    Row(r.CONNECTING, "The first answer has not arrived yet.", "wait a moment", severity=Severity.WARNING),
-    Row(r.INVALID_CONFIGURATION, "A field of the Fabric is wrong.", "correct the Fabric as the message says"),
+    Row(r.CONNECTING, "", "wait a moment", severity=Severity.WARNING),
+    Row(r.INVALID_CONFIGURATION, "", "correct the Fabric as the message says"),
     Row(r.UNAVAILABLE, "The manager or sidecar does not answer.", "`drawbar fabric check NAME`; check that it runs, and that `spec.endpoint` reaches it"),
     Row(r.DEADLINE_EXCEEDED, "No answer within `spec.timeoutSeconds`.", "read the fabric manager's log; it may be overloaded"),
     Row(r.SOCKET_FORBIDDEN, "The controller may not open the sidecar's socket.", "run the sidecar as the controller's user (chart: 65532), or in its group with socket mode 0660"),
     *CREDENTIALS.rows,
-    Row(r.ADAPTER_DEFECT, "The adapter broke its contract.", "send the traceback of the controller's log to the adapter's vendor"),
+    Row(r.ADAPTER_DEFECT, "", "send the traceback of the controller's log to the adapter's vendor"),
     Row(r.UNEXPECTED_ERROR, "Drawbar itself failed.", "report the trace after 'unexpected error, will try again' in the controller's log", "alerts.md#drawbarcontrollerunexpectederrors"),
     Row(r.LIMIT_EXCEEDED, "The manager lists more than `policy.limits` allows.", "`kubectl edit fabric NAME`: raise the field in the message, or correct the manager", "fabrics.md#limits-of-a-manager"),
 ))
@@ -73,8 +73,8 @@ APPLIED = Table("Whether a Maintenance is in effect", "`Applied`", "False", (
     Row(r.PENDING, "No controller of its `spec.driver` has checked it yet.", "`drawbar doctor`", severity=Severity.WARNING, status="Unknown"),
     Row(r.PARTLY_APPLIED, "The manager does not list some of its names.", "correct the names in the message, or wait", severity=Severity.WARNING, status="True"),
     Row(r.NOTHING_MATCHES, "The Fabric has none of its devices and nodes.", "correct the names", severity=Severity.WARNING),
-    Row(r.FABRIC_NOT_LISTED, "The manager was not reached yet.", "see the Fabric's condition `Connected`", severity=Severity.WARNING),
-    Row(r.NO_FABRIC, "This driver has no such Fabric.", "delete the Maintenance, or create the Fabric", severity=Severity.WARNING),
+    Row(r.FABRIC_NOT_LISTED, "", "see the Fabric's condition `Connected`", severity=Severity.WARNING),
+    Row(r.NO_FABRIC, "", "delete the Maintenance, or create the Fabric", severity=Severity.WARNING),
 ))
 
 TABLES = (CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE, READY, APPLIED)

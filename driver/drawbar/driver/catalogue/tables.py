@@ -23,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
 
     Attributes:
         reason: the word in the object.
-        cause: one sentence for the reference page; empty if the reason says it.
+        cause: one sentence for the reference page; empty if reason and remedy say it.
         remedy: the next step; empty if there is none.
         page: a page of docs/ with the details, as `fabrics.md#credentials`.
         status: the condition's, if it differs from the table's.
