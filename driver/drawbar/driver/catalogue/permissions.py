@@ -63,6 +63,7 @@ _NOT_AT_ONCE = "no claim is allocated at once"
 _NO_ALLOCATION = "no claim is allocated"
 _VIEW = "[`drawbar status`](../status.md), [`drawbar ui`](../ui.md)"
 _DEVICES = "the devices, their taints and Events"
+_PROGRESS = "the affected objects, to show them and to wait for them"
 
 # One permission a line, as in the page that is made of it.
 # fmt: off
@@ -131,27 +132,27 @@ VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", "viewer-rbac.y
 ))
 OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", "operator-rbac.yaml", (
     Permission(_RESOURCES, "devicetaintrules", "get list watch create patch delete", "`drawbar taint`"),
-    Permission(_RESOURCES, "resourceslices", "list watch", "the devices; waiting for published maintenance"),
-    Permission(_RESOURCES, "resourceclaims", "get list watch", "their pods; waiting for the pods' end"),
-    Permission("", "pods", "get list watch", "`drawbar move`: the claim's pods and the next"),
+    Permission(_RESOURCES, "resourceslices", "list watch", _PROGRESS),
+    Permission(_RESOURCES, "resourceclaims", "get list watch", _PROGRESS),
+    Permission("", "pods", "get list watch", _PROGRESS),
     Permission("", "pods/eviction", "create", "`drawbar move`, within disruption budgets"),
-    Permission(_EVENTS, "events", "list watch", "the daemons' reports meanwhile"),
+    Permission(_EVENTS, "events", "list watch", _PROGRESS),
     Permission(_OURS, "maintenances", "get list watch create patch delete", "`drawbar maintenance`, `drawbar move`"),
-    Permission(_OURS, "fabrics", "get list watch", "the Fabrics"),
+    Permission(_OURS, "fabrics", "get list watch", _PROGRESS),
     Permission(_OURS, "healthpolicies", "get list watch create patch delete", "the [health monitor](../health-monitor.md)'s policies"),
     Permission(_OURS, "deviceattachments", "get list watch create patch delete", "attaching and detaching by hand; `--force` is an annotation"),
-    Permission("", "nodes", "get list watch", "each host's node; waiting for a node in maintenance to lose its label"),
+    Permission("", "nodes", "get list watch", _PROGRESS),
     Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md): the possible devices of a claim"),
     Permission("", "secrets", "get", "`drawbar fabric` calls the manager with the controller's Secrets", only=SECRETS, in_namespace=True),
 ))
 TECHNICIAN = Role("The technician", "drawbar-technician", "technician-rbac.yaml", "technician-rbac.yaml", (
     Permission(_OURS, "maintenances", "get list watch create patch delete", "takes devices and nodes out of service and back, also others'"),
-    Permission(_OURS, "fabrics", "get list watch", "the Fabrics"),
-    Permission(_OURS, "deviceattachments", "get list watch", "the devices attached to a node"),
-    Permission(_RESOURCES, "resourceslices", "list watch", "the devices; waiting for published maintenance"),
-    Permission(_RESOURCES, "resourceclaims", "list watch", "the claims of these devices"),
-    Permission("", "nodes", "get list watch", "a node's fabrics; waiting for it to lose its label"),
-    Permission(_EVENTS, "events", "list watch", "the daemons' reports meanwhile"),
+    Permission(_OURS, "fabrics", "get list watch", _PROGRESS),
+    Permission(_OURS, "deviceattachments", "get list watch", _PROGRESS),
+    Permission(_RESOURCES, "resourceslices", "list watch", _PROGRESS),
+    Permission(_RESOURCES, "resourceclaims", "list watch", _PROGRESS),
+    Permission("", "nodes", "get list watch", _PROGRESS),
+    Permission(_EVENTS, "events", "list watch", _PROGRESS),
 ))
 # fmt: on
 ROLES = (CONTROLLER, IMMEDIATE, CLASSIC, NODE, HEALTH_MONITOR, VIEWER, OPERATOR, TECHNICIAN)

@@ -44,8 +44,7 @@ class Tracking:
     Attributes:
         coalesce_seconds: the shortest time between two readings for events; the first event after a pause is
             read at once.
-        audit_seconds: the interval between audits, give or take a fifth; an audit finds changes without an event. 0:
-            never.
+        audit_seconds: the time between audits for changes without an event, give or take a fifth; 0: never.
         audit_share: the audit's share of one processor core, from above 0 to 1.
     """
 

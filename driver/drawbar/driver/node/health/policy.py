@@ -76,14 +76,14 @@ class Policy(Thresholds):
     """The health policy.
 
     Attributes:
-        interval_seconds: the time between two reads of a device; its events cause further reads.
+        interval_seconds: the time between two reads of a device without events.
         read_timeout_seconds: the limit of a read; then the device is not answering.
         arrival_seconds: the time from the daemon's start until a missing device counts as lost.
         fatal_per_hour: fatal errors in an hour for a finding.
         nonfatal_per_hour: uncorrectable non-fatal errors in an hour for a finding.
         correctable_per_minute: corrected errors in a minute for a finding.
         recovery_seconds: the time without a finding before its taint is lifted; each relapse doubles it.
-        recovery_max_seconds: the most after relapses; after as long without one, they are forgotten.
+        recovery_max_seconds: the most after relapses; as long without one, they are forgotten.
         ignored: findings to ignore.
         slow_link_expected: classes with slow links while idle, to save power.
         rules: the consequences of each finding.

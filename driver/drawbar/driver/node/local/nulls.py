@@ -34,7 +34,7 @@ class NullDevice:
 
     Attributes:
         enabled: offer the null device on this node.
-        copies: the most claims with a null device on this node if the API server cannot share one.
+        copies: the most claims with a null device if the API server cannot share one.
     """
 
     enabled: bool = False
