@@ -59,7 +59,7 @@ def test_the_example_of_a_policy_and_of_a_command_are_read():
 def test_every_metric_is_documented():
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     listed = page.replace("drawbar_<daemon>_", "drawbar_health_monitor_")
-    documented = set(re.findall(r"^\| `(drawbar_health_monitor_\w+)`", listed, re.MULTILINE))
+    documented = set(re.findall(r"^- `(drawbar_health_monitor_\w+)", listed, re.MULTILINE))
     exposed = metrics.Metrics("drawbar.dev")
     exposed.show()
     assert documented == set(exposed.labels())

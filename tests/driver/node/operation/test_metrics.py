@@ -339,7 +339,7 @@ def test_gauges_are_computed_when_they_are_read(everything):
 
 def test_the_document_lists_exactly_the_metrics_there_are(everything):
     text = DOCUMENT.read_text().replace("drawbar_<daemon>_", "drawbar_node_")
-    listed = re.findall(r"^\| `(drawbar_node_[a-z_]+)`", text, re.MULTILINE)
+    listed = re.findall(r"^- `(drawbar_node_[a-z_]+)", text, re.MULTILINE)
     assert sorted(listed) == sorted(
         name for name in everything.names() if name.startswith(instrumentation.PREFIX)
     )
