@@ -14,3 +14,9 @@ def verify_as_go(context: ssl.SSLContext) -> None:
     """Make the context take an authority that is not a root for one, without the strictness of Python 3.13."""
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+
+def is_out_of_date(error: Exception) -> bool:
+    """Return whether a verification failed because the certificate has expired or is not valid yet."""
+    # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL.
+    return getattr(error, "verify_code", 0) in (9, 10)

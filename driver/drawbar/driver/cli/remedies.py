@@ -5,10 +5,9 @@ import re
 import aiohttp
 
 from drawbar.driver.kube import errors
+from drawbar.fabric import trust
 
 _UNANSWERED = re.compile(r"^(?:GET|WATCH|POST|PATCH|PUT|DELETE) \S+ got no answer from (\S+): ")
-# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL.
-_OUT_OF_DATE = (9, 10)
 _VIEW = "kubectl config view --minify shows the address and the authority in use"
 
 
@@ -27,10 +26,7 @@ def find_remedy(error: BaseException) -> str:
 
 def find_cause_remedy(cause: BaseException | None) -> str:
     """Return the remedy if this error is why the API server does not answer."""
-    if (
-        isinstance(cause, aiohttp.ClientConnectorCertificateError)
-        and getattr(cause.certificate_error, "verify_code", 0) in _OUT_OF_DATE
-    ):
+    if isinstance(cause, aiohttp.ClientConnectorCertificateError) and trust.is_out_of_date(cause.certificate_error):
         return f"renew the API server's certificate, or correct the clock of this machine: {_VIEW}"
     if isinstance(cause, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
         return f"check certificate-authority and tls-server-name of the cluster: {_VIEW}"

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 import aiohttp
 import yarl
 
-from drawbar.fabric import errors, judgement
+from drawbar.fabric import errors, judgement, trust
 from drawbar.fabric.redfish import decoding, documents
 
 MALFORMED = "MALFORMED_ANSWER"
 BROKEN_OFF = "BROKEN_OFF"
 NO_ANSWER = "NO_ANSWER"
-# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL.
-_OUT_OF_DATE = (9, 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +84,7 @@ def _explain_tls(
     error: aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError, base: yarl.URL
 ) -> errors.Unavailable:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        if getattr(error.certificate_error, "verify_code", 0) in _OUT_OF_DATE:
+        if trust.is_out_of_date(error.certificate_error):
             remedy = f"renew it at {base.host}, or correct the clock that is wrong"
         else:
             remedy = "put the authority that signed it into the Fabric's Secret, or the name in it into `tls.serverName`"
