@@ -58,6 +58,13 @@ def host(tmp_path):
     return tree
 
 
+@pytest.mark.parametrize("form", ["json", "yaml", "table"])
+def test_a_slots_name_that_is_not_utf8_is_shown(form, host, capsys):
+    (host.root / "bus/pci/slots/1").rename(host.root / "bus/pci/slots/Riser \udcb0C")
+    assert run("--sysfs", str(host.root), "-o", form) == 0
+    assert "Riser " in capsys.readouterr().out
+
+
 def test_json_holds_every_function_with_names_in_words(host, capsys):
     assert run("--sysfs", str(host.root), "-o", "json") == 0
     printed = json.loads(capsys.readouterr().out)

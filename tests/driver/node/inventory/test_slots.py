@@ -200,3 +200,13 @@ def test_a_slot_without_an_address_in_its_form_is_none(tmp_path, address):
     tree = kerneltrees.Tree(tmp_path / "sys")
     tree.slot("1", address)
     assert hotplug.read_slots(str(tree.root)) == ()
+
+
+def test_a_slots_name_that_is_not_utf8_is_text_in_every_reading(tmp_path):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    tree.function(f"{ROOT}/0000:81:00.0", **GPU)
+    tree.slot("Riser \udcb0C", "0000:81:00")
+    inventory = reader.read(tree.root)
+    assert [slot.name for slot in inventory.slots] == ["Riser \N{REPLACEMENT CHARACTER}C"]
+    assert cards(tree) == {"0000:81:00.0": ("Riser \N{REPLACEMENT CHARACTER}C", [])}
+    assert inventories.read_known(tree.root).snapshot() == inventory

@@ -29,8 +29,8 @@ def read_slots(root: str, functions: Collection[str] | None = None) -> tuple[mod
 
 
 def slot_names(root: str) -> list[str]:
-    """Return the names of the slots, in no meaningful order."""
-    return files.names(f"{root}/{_SLOTS}")
+    """Return the names of the slots as text, in no meaningful order."""
+    return [files.as_text(name) for name in files.names(f"{root}/{_SLOTS}")]
 
 
 def read_slot(root: str, name: str, functions: Collection[str] | None = None) -> model.Slot | None:
@@ -38,10 +38,10 @@ def read_slot(root: str, name: str, functions: Collection[str] | None = None) ->
 
     Args:
         root: the root of the sysfs tree.
-        name: the slot's name.
+        name: the slot's name, as text.
         functions: the addresses of all functions, if they are listed already.
     """
-    path = f"{root}/{_SLOTS}/{name}"
+    path = f"{root}/{_SLOTS}/{name if name.isascii() else _find_file_name(root, name)}"
     match = _SLOT_ADDRESS.fullmatch(files.text(path + "/address") or "")
     if match is None:
         return None
@@ -59,6 +59,12 @@ def read_slot(root: str, name: str, functions: Collection[str] | None = None) ->
         port=port,
         is_ambiguous=bool(ports) and port is None,
     )
+
+
+def _find_file_name(root: str, name: str) -> str:
+    """Return the name in sysfs of the slot with this name as text."""
+    listed = files.names(f"{root}/{_SLOTS}")
+    return next((file_name for file_name in listed if files.as_text(file_name) == name), name)
 
 
 _FUNCTIONS = range(8)
