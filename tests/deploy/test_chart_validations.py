@@ -399,7 +399,7 @@ OWN = {
     "drawbar-node-attachments": [
         ("node-1", "PATCH", f"{ATTACHMENTS}/fab.mine/status", {"status": status})
         for status in (
-            {"node": {"pciAddress": "0000:01:00.0"}, "phase": ""},
+            {"node": {"pciAddress": "0000:01:00.0"}, "phase": "Pending"},
             {"phase": "Ready", "conditions": [condition("Visible")]},
             {"phase": "Idle", "conditions": [condition("Visible")]},
             {"phase": "Failed", "conditions": [condition("Visible", "False")]},

@@ -1,8 +1,8 @@
-"""The CRD of Fabrics refuses what cannot be."""
+"""The CRDs refuse what cannot be, and fill in what kubectl shows."""
 
 import pytest
 
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
@@ -75,3 +75,16 @@ async def test_a_rule_is_read_with_its_defaults(api):
             leftover=fabrics.Leftover.WITHHELD,
         ),
     )
+
+
+async def test_kubectl_shows_an_attachment_as_pending_until_a_phase_is_written(api):
+    identity = {"deviceClass": "gpu"}
+    spec = {"fabric": "f", "device": "d", "deviceID": "d", "driver": "drawbar.dev", "pool": "f/e"}
+    body = {
+        "apiVersion": attachments.API_VERSION,
+        "kind": attachments.KIND,
+        "metadata": {"name": "f.d"},
+        "spec": spec | {"nodeName": "n", "hostID": "h", "identity": identity},
+    }
+    made = await api.create(kinds.ATTACHMENT, body, into=dict)
+    assert made["status"]["phase"] == "Pending"

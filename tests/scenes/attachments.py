@@ -23,7 +23,7 @@ def attachment(
     identity=None,
     device="d",
     status=None,
-    phase="",
+    phase=attachments.PENDING,
     operation=None,
     connection=None,
     node=None,

@@ -23,6 +23,8 @@ LOCAL = ""
 FINDINGS_MAX = 16
 """The most findings in a node's report on a device."""
 
+# The phase until the fabric has connected the device, as the CRD has it.
+PENDING = "Pending"
 # Condition types of the status.
 ATTACHED = "Attached"
 DETACHED = "Detached"
@@ -429,7 +431,7 @@ class AttachmentStatus(meta.Struct, frozen=True):
         refusal: the fabric manager's latest refusal of the attach, while that is retried.
     """
 
-    phase: str = ""
+    phase: str = PENDING
     conditions: tuple[meta.Condition, ...] = ()
     operation: OperationRecord | None = None
     connection: ConnectionRecord | None = None

@@ -46,7 +46,7 @@ FORCED = "Forced"
 DETACHES = (RELEASED, FORCED, reasons.NODE_GONE)
 
 # The phases of the two daemons, in the order of an attachment's life.
-PHASES = ("Pending", "Attached", "Ready", "Idle", "Failed", "Releasing", "Released")
+PHASES = (attachments.PENDING, "Attached", "Ready", "Idle", "Failed", "Releasing", "Released")
 
 
 def failure(reason: str) -> str:
@@ -65,7 +65,7 @@ def phase(attachment: attachments.DeviceAttachment) -> str:
     """Return the phase of an attachment, also before the controller has seen the node's last report."""
     if attachment.deleting:
         return "Released" if attachment.holds(attachments.RELEASED) else "Releasing"
-    reported = attachment.status.phase or "Pending"
+    reported = attachment.status.phase
     if reported == "Ready" and not attachment.holds(attachments.VISIBLE):
         return "Attached"
     return reported if reported in PHASES else reasons.OTHER

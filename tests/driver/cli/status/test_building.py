@@ -34,7 +34,7 @@ def condition(name, status="True", message="", at=LATER, reason="R"):
     return meta.Condition(type=name, status=status, message=message, reason=reason, last_transition_time=at)
 
 
-def attachment(phase="", *conditions, deleted=None, error=None, started="", **spec):
+def attachment(phase=attachments.PENDING, *conditions, deleted=None, error=None, started="", **spec):
     operation = attachments.OperationRecord(request_id="r", started_at=started) if started else None
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(name="rack.gpu-1", creation_timestamp=STAMP, deletion_timestamp=deleted),

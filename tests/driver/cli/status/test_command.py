@@ -135,7 +135,7 @@ def test_without_the_crds_the_rest_is_shown(status_command, drawbar_apiserver, m
 
 @pytest.mark.parametrize(
     ("phase", "visible", "state"),
-    [("Ready", "True", "Ready"), ("Attached", None, "Attached"), ("", None, "Pending")],
+    [("Ready", "True", "Ready"), ("Attached", None, "Attached"), ("Pending", None, "Pending")],
 )
 def test_a_connection_that_the_manager_forgot_is_shown_with_its_date(
     status_command, cluster, phase, visible, state
@@ -145,7 +145,7 @@ def test_a_connection_that_the_manager_forgot_is_shown_with_its_date(
     conditions = [
         {
             "type": "Attached",
-            "status": "True" if phase else "False",
+            "status": "False" if phase == "Pending" else "True",
             "reason": "ConnectionNotShown",
             "message": forgotten,
             "lastTransitionTime": stamp,

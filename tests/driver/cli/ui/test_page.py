@@ -238,7 +238,7 @@ def test_a_device_that_waits_too_long_or_is_refused_needs_attention(cluster, ser
     attached = {"type": "Attached", "status": "False" if reason else "True", "reason": reason or "Attached"}
 
     async def work(api):
-        status = {"status": {"phase": "" if reason else "Attached", "conditions": [attached | stamp]}}
+        status = {"status": {"phase": "Pending" if reason else "Attached", "conditions": [attached | stamp]}}
         await api.patch(
             kinds.ATTACHMENT,
             "rack-1.gpu-1",

@@ -171,7 +171,7 @@ async def test_the_times_of_devices_are_bounded(measured, clock):
     assert kept == [False] * 5 + [True] * instrumentation.DEVICES_LIMIT
 
 
-def attachment(*conditions, uid="a1", deleting=False, phase=""):
+def attachment(*conditions, uid="a1", deleting=False, phase=attachments.PENDING):
     entries = (meta.Condition(type=kind, status=status, reason=reason) for kind, status, reason in conditions)
     node = attachments.NodeReport(pci_address="0000:01:00.0")
     return scenes.attachment(*entries, name="a", uid=uid, deleting=deleting, phase=phase, node=node)

@@ -188,7 +188,7 @@ def build_contradicted(
     condition = _condition(
         attachment, status=action.is_attached, reason=action.reason, message=action.message, now=now
     )
-    changes: dict[str, Any] = {} if action.is_attached else {"phase": ""}
+    changes: dict[str, Any] = {} if action.is_attached else {"phase": attachments.PENDING}
     if action.record is not None:
         changes["contradiction"] = msgspec.to_builtins(action.record)
     return _keep_status(attachment, {attachments.ATTACHED: condition}, **changes)
@@ -206,8 +206,9 @@ def _keep_status(
     current = attachment.status
     status: dict[str, Any] = {"conditions": list((own | dict(conditions)).values())}
     # The node's progress must not be turned back.
-    version = attachment.metadata.resource_version if current.phase else ""
-    if current.phase:
+    is_connected = current.phase != attachments.PENDING
+    version = attachment.metadata.resource_version if is_connected else ""
+    if is_connected:
         status["phase"] = current.phase
     for name, value in (
         ("operation", current.operation),

@@ -282,7 +282,7 @@ class AttachmentMeter:
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return the number of attachments in each phase."""
-    return _count(attachment.status.phase or "Pending" for attachment in listed)
+    return _count(attachment.status.phase for attachment in listed)
 
 
 def count_blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
