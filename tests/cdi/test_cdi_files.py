@@ -1,8 +1,10 @@
 """CDI files on disk: read back, ours told from others', what killed writers left, and who wins between directories."""
 
+import itertools
 import json
 import os
 import threading
+import tracemalloc
 
 import pytest
 
@@ -259,3 +261,57 @@ def test_the_files_of_a_driver_in_a_container_are_those_of_the_host(spec_dirs, p
     spec_dirs[1].mkdir(parents=True, exist_ok=True)
     (spec_dirs[1] / "nvidia.json").write_text(json.dumps({"kind": "nvidia.com/gpu", "devices": [device]}))
     assert in_files(spec_dirs, own=[path]) == found
+
+
+def merge_bomb():
+    """Return a mapping of which each level merges nine times the one before."""
+    levels = "abcdefghij"
+    lines = ["a: &a {name: '0'}"]
+    for below, level in itertools.pairwise(levels):
+        merged = ", ".join([f"*{below}"] * 9)
+        lines.append(f"{level}: &{level} {{<<: [{merged}], k{level}: 1}}")
+    return "\n".join(lines)
+
+
+def devices_with_one_list(devices, nodes):
+    """Return devices that share one list of device files by an alias."""
+    shared = ", ".join(["{path: /dev/nvidia0}"] * nodes)
+    lines = [f"edits: &all {{deviceNodes: [{shared}]}}", "devices:"]
+    return "\n".join(lines + [f"- {{name: d{number}, containerEdits: *all}}" for number in range(devices)])
+
+
+KIND = "kind: nvidia.com/gpu\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"{merge_bomb()}\n{KIND}", id="merge keys"),
+        pytest.param(devices_with_one_list(1000, 1000) + f"\n{KIND}", id="one list for all devices"),
+        pytest.param(f"{KIND}a: {'1:' * 120_000}1", id="one number"),
+        pytest.param(f"{KIND}a: {'[' * 200_000}", id="deep"),
+        pytest.param(f"{KIND}devices:\n- name: GPU-AB\n" + "# a\n" * files.YAML_BYTES, id="long"),
+    ],
+)
+def test_a_file_that_would_take_long_to_read_has_no_device(spec_dirs, text):
+    (spec_dirs[1] / "other.yaml").write_text(text)
+    assert in_files(spec_dirs, names=["gpu-ab"], own=["/dev/nvidia0"]) is None
+
+
+def test_a_name_that_is_a_number_in_yaml_is_a_name_as_in_the_runtimes(spec_dirs):
+    (spec_dirs[1] / "nvidia.yaml").write_text(f"{KIND}devices:\n- name: 0\n")
+    assert in_files(spec_dirs, names=["0"]) == "nvidia.com/gpu=0"
+
+
+def test_a_kind_or_name_of_any_length_is_compared_and_not_copied(spec_dirs):
+    file = files.path(spec_dirs[1], PREFIX, "u-1")
+    files.write(file, content())
+    listed = [{"name": str(number)} for number in range(50_000)]
+    (spec_dirs[0] / "other.json").write_text(json.dumps({"kind": "k" * 1_000_000, "devices": listed}))
+    tracemalloc.start()
+    try:
+        assert files.conflicts(spec_dirs, file, content()) == ()
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()

@@ -75,15 +75,18 @@ def conflicts(directories: Sequence[Path], file: Path, content: spec.Spec) -> tu
         file: the path of our file.
         content: the content of our file.
     """
-    ours = {content.qualify(device) for device in content.devices}
+    ours = {device.name for device in content.devices}
     own_rank = directories.index(file.parent)
     listed = []
     for rank, directory in enumerate(directories):
         effect = _effect(rank, own_rank)
         for other in _files(directory):
             if other != file:
-                names = sorted(ours & set(_names(other)))
-                listed += [Conflict(device=name, file=other, effect=effect) for name in names]
+                theirs = {name for kind, name, _ in _devices(other) if kind == content.kind}
+                listed += [
+                    Conflict(device=f"{content.kind}={name}", file=other, effect=effect)
+                    for name in sorted(ours & theirs)
+                ]
     return tuple(listed)
 
 
@@ -157,7 +160,8 @@ def _qualify(kind: str, name: str, listed: _Listed) -> str:
 def _paths(device: dict[str, object]) -> frozenset[str]:
     edits = device.get("containerEdits")
     nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
-    nodes = nodes if isinstance(nodes, list) else []
+    # With an alias of YAML, each device of a file has the same list.
+    nodes = nodes if isinstance(nodes, list) and len(nodes) <= DEVICE_NODES_MAX else []
     paths = [_path_on_host(node) for node in nodes if isinstance(node, dict)]
     return frozenset(path for path in paths if path is not None)
 
@@ -170,24 +174,23 @@ def _path_on_host(node: dict[str, object]) -> str | None:
     return host if isinstance(host, str) else None
 
 
-def _names(file: Path) -> Iterator[str]:
-    return (f"{kind}={name}" for kind, name, _ in _devices(file))
-
-
 def _devices(file: Path) -> Iterator[tuple[str, str, dict[str, object]]]:
     """Yield the kind, name and content of each readable device."""
     document = _document(file)
-    if not isinstance(document, dict) or not isinstance(document.get("devices"), list):
+    fields = document if isinstance(document, dict) else {}
+    kind, devices = fields.get("kind"), fields.get("devices")
+    if not isinstance(kind, str) or not isinstance(devices, list):
         return
-    for device in document["devices"]:
+    for device in devices:
         if isinstance(device, dict) and isinstance(device.get("name"), str):
-            yield str(document.get("kind")), device["name"], device
+            yield kind, device["name"], device
 
 
 def _document(file: Path) -> object:
     try:
-        raw = read_regular(file, FILE_BYTES + 1)
-        if len(raw) > FILE_BYTES:
+        most_bytes = FILE_BYTES if file.suffix == ".json" else YAML_BYTES
+        raw = read_regular(file, most_bytes + 1)
+        if len(raw) > most_bytes:
             return None
         text = raw.decode()
         if file.suffix == ".json":
@@ -203,7 +206,8 @@ def _yaml(text: str) -> object:
     import yaml
 
     try:
-        content: object = yaml.safe_load(text)
+        # As in the runtimes, a number is a name, too. Merge keys and numbers are not evaluated, which could take hours.
+        content: object = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes only texts, lists and dictionaries
     except (yaml.YAMLError, RecursionError, ValueError):
         return None
     return content
@@ -217,6 +221,10 @@ DRAFT_AGE_SECONDS = 60.0
 FILE_BYTES = 16 * 1024 * 1024
 # Leaves room for prefix and endings in the 255 bytes of a file's name.
 OWNER_CHARS = 128
+# The parser reads some 50 kB in a second. Vendors' files have less than 1 kB per device.
+YAML_BYTES = 256 * 1024
+# A device of a vendor has some ten.
+DEVICE_NODES_MAX = 256
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
