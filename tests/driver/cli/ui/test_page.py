@@ -1,10 +1,12 @@
 """The page in a browser, on the mock cluster: what it shows is what the cluster has, after each change."""
 
 import asyncio
+import datetime
 import json
 
 import pytest
 
+from drawbar.driver.api import meta
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.status import building, reading
 from drawbar.driver.cli.taint import execution
@@ -250,6 +252,28 @@ def test_a_device_that_waits_too_long_or_is_refused_needs_attention(cluster, ser
         async with served(api) as (url, _), browser.opened(url) as tab:
             await tab.until(shows("gpu-1", "#moving"))
             assert await tab.evaluate(shows(reason or "overdue", "#attention"))
+
+    cluster(work)
+
+
+def test_an_idle_page_shows_a_device_as_overdue_when_its_deadline_passes(cluster, served):
+    async def work(api):
+        now = {"lastTransitionTime": meta.timestamp(datetime.datetime.now(datetime.UTC))}
+        attached = {"type": "Attached", "status": "True", "reason": "Attached", "message": ""}
+        status = {"status": {"phase": "Attached", "conditions": [attached | now]}}
+        await api.patch(
+            kinds.ATTACHMENT,
+            "rack-1.gpu-1",
+            status,
+            content=client.Patch.MERGE,
+            into=dict,
+            subresource="status",
+        )
+        async with served(api) as (url, _), browser.opened(url) as tab:
+            await tab.until(shows("gpu-1", "#moving"))
+            assert not await tab.evaluate(shows("overdue", "#attention"))
+            await tab.evaluate("{ const begin = Date.now(); Date.now = () => begin + 3600 * 1000; }")
+            await tab.until(shows("overdue", "#attention"))
 
     cluster(work)
 

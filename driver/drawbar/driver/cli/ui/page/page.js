@@ -2,7 +2,7 @@
 
 import {source} from "./stream.js";
 import {element, make, moment, replace, set, tick} from "./dom.js";
-import {cluster, link, routes, update} from "./store.js";
+import {cluster, isHeld, link, routes, summary, update} from "./store.js";
 import {eventEntries, overview} from "./overview.js";
 import {choose, drawMap} from "./map.js";
 import {drawTable, settle, target, view} from "./table.js";
@@ -133,5 +133,12 @@ document.addEventListener("keydown", (press) => {
   else if (press.key === "/") { search.focus(); search.select(); press.preventDefault(); }
   else if (press.key === "t" && shown.name === "overview") location.hash = shown.query.get("fabric") ? routes.exact(shown.query.get("fabric").replace(/^-$/, "")) : "#/devices";
 });
-setInterval(tick, 1000);
+// A deadline passes without a change of the cluster.
+let held = 0;
+setInterval(() => {
+  tick();
+  const count = summary().moving.filter(isHeld).length;
+  if (count !== held) plan(true);
+  held = count;
+}, 1000);
 go(true);
