@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import ssl
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from aiohttp import web_response
 from tests.scenes import waiting
 
 from drawbar.driver.kube import client, config, errors, kinds
-from drawbar.driver.operation import address, certificates, metrics_proxy, server
+from drawbar.driver.operation import address, certificates, gate, metrics_proxy, server
 from drawbar.mocks import apiserver
 
 PAGE = "drawbar_controller_ready 1.0\n"
@@ -52,8 +53,12 @@ async def allow(api):
 
 
 @pytest.fixture
-async def proxied(tmp_path, own_address):
-    """Yield a daemon's metrics behind the proxy: `await get(token)` returns status and text."""
+async def proxied(tmp_path, own_address, monkeypatch):
+    """Yield a daemon's metrics behind the proxy: `await get(token)` returns status and text.
+
+    The number alone ends a handshake.
+    """
+    monkeypatch.setattr(gate, "Limits", functools.partial(gate.Limits, handshake_seconds=600.0))
     host, port = own_address
     pages = {"/metrics": lambda: web_response.Response(text=PAGE)}
     async with contextlib.AsyncExitStack() as stack:

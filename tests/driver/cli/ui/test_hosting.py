@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import json
 import logging
@@ -18,7 +19,7 @@ from tests.scenes import waiting
 
 from drawbar.driver.cli.ui import hosting, readers, server
 from drawbar.driver.kube import client, config, kinds
-from drawbar.driver.operation import certificates
+from drawbar.driver.operation import certificates, gate
 from drawbar.driver.operation import server as bounded
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
@@ -61,7 +62,8 @@ async def fill(api):
 
 @pytest.fixture
 async def hosted(tmp_path, monkeypatch):
-    """Yield the page of a cluster, served to readers on the loopback."""
+    """Yield the page of a cluster, served to readers on the loopback; the number alone ends a handshake."""
+    monkeypatch.setattr(gate, "Limits", functools.partial(gate.Limits, handshake_seconds=600.0))
     async with contextlib.AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(apiserver.serving(profile="1.36"))
         admin = config.from_kubeconfig(cluster.kubeconfig(tmp_path / "admin", "admin"))
@@ -285,6 +287,19 @@ def test_the_end_closes_a_connection_that_its_browser_does_not_close():
         with contextlib.closing(asyncio.run(serve())):
             gc.collect()
     assert [str(warning.message) for warning in unclosed] == []
+
+
+async def test_unfinished_handshakes_are_bounded_and_keep_no_reader_out(hosted):
+    async with contextlib.AsyncExitStack() as stack:
+        opened = []
+        for _ in range(server.CONNECTIONS_LIMIT + 8):
+            reader, writer = await asyncio.open_connection("127.0.0.1", hosted.port)
+            stack.callback(writer.close)
+            opened.append(reader)
+        async with asyncio.timeout(SECONDS / 2):
+            await asyncio.gather(*(reader.read() for reader in opened[:8]))
+        _, status, _ = await hosted.enter(hosted.cluster.token_for(READER))
+        assert status == 204
 
 
 async def test_silent_connections_keep_nobody_out(hosted, monkeypatch):
