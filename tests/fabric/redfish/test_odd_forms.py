@@ -252,6 +252,19 @@ async def test_pages_that_lead_back_without_a_count_leave_the_collection_in_doub
     assert made.reads.count(ENDPOINTS) == 1
 
 
+async def test_a_member_twice_in_place_of_another_leaves_the_collection_in_doubt():
+    """An endpoint that is made between the readings of two pages moves a member to the second one, too."""
+    made = service()
+    collection = made.tree[ENDPOINTS]
+    first, second = collection["Members"][:2], collection["Members"][1:3]
+    following = f"{ENDPOINTS}2"
+    made.tree[ENDPOINTS] = collection | {"Members": first, "Members@odata.nextLink": following}
+    made.tree[following] = collection | {"Members": second}
+    async with adapting(made) as adapter:
+        (sentence,) = (await adapter.devices()).unread
+    assert "counts 4 members and shows 3" in sentence
+
+
 # --- properties ---
 
 

@@ -224,7 +224,7 @@ class Reader:
         listed: list[Document] = []
         read: set[str] = set()
         following: str | None = uri
-        is_expanded = bool(query)
+        is_expanded, counted = bool(query), 0
         while following is not None:
             page = await self._page(uri, following, query)
             read.add(following)
@@ -239,19 +239,22 @@ class Reader:
             listed += entries
             # The link carries the query of its own.
             following, query = pages.find_next(page), ""
+            counted = page.number(pages.COUNT)
             if following in read:
-                listed, following = pages.drop_repeated(listed), None
-                if not page.number(pages.COUNT):
+                following = None
+                if not counted:
                     self.note(
                         uri,
                         f"{uri} cannot be read whole ({MALFORMED}): its pages lead back to an earlier one",
                     )
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
-            elif (counted := page.number(pages.COUNT)) > len(listed):
-                did = f"counts {counted} members and shows {len(listed)}"
-                self._note_partial(uri, did, is_raised=is_expanded or not listed)
-        return tuple(listed)
+        # A member may move to the next page while this one is read.
+        distinct = pages.drop_repeated(listed)
+        if counted > len(distinct):
+            did = f"counts {counted} members and shows {len(distinct)}"
+            self._note_partial(uri, did, is_raised=is_expanded or not distinct)
+        return tuple(distinct)
 
     async def _page(self, uri: str, following: str, query: str) -> Document:
         """Return a page of a collection.
