@@ -1,10 +1,13 @@
 """Who uses a device: open files, mounts, swap, holders, vfio, and a bitstream that is being loaded."""
 
+import asyncio
 import os
 import stat
+import sys
 
 import msgspec
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.node import classes
 from drawbar.driver.node.classes import users
@@ -114,6 +117,40 @@ def test_a_process_that_goes_while_it_is_looked_at_does_not_count(gpu):
     (gpu.proc / "8").mkdir()
     (gpu.proc / "self").symlink_to("7")
     assert gpu.current_users(device_nodes=(NULL,)) == ""
+
+
+# Its first thread ends, and another one still has a file open, as after a kill during a hanging call.
+HALF_DEAD = """
+import ctypes, platform, threading
+opened = open('/dev/null')
+threading.Thread(target=threading.Event().wait).start()
+print('ready', flush=True)
+ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)
+"""
+
+
+async def test_a_killed_process_whose_thread_hangs_in_a_call_is_a_user(tmp_path):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HALF_DEAD, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert await process.stdout.readline() == b"ready\n"
+        shown = tmp_path / str(process.pid)
+        shown.symlink_to(f"/proc/{process.pid}")
+        await waiting.eventually(lambda: not list((shown / "fd").iterdir()))
+        (opener,) = users.find_openers(tmp_path, users.index_nodes([NULL]))
+        assert opener.startswith(f"held by pid {process.pid} ")
+    finally:
+        process.kill()
+        await process.wait()
+
+
+def test_a_mount_of_a_killed_process_whose_thread_hangs_counts(disk):
+    disk.process(7)
+    (disk.proc / "7/ns/mnt").unlink()
+    (disk.proc / "7/task").mkdir()
+    disk.process("7/task/8", namespace="mnt:[2]", mounts=mount())
+    assert disk.current_users() == "mounted at /data, /dev/nvme0n1"
 
 
 def test_the_search_ends_when_enough_was_found(gpu):

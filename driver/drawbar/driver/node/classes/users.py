@@ -86,7 +86,7 @@ def find_openers(
     for pid in processes(proc):
         if pid == os.getpid():
             continue
-        for numbers in _find_open(f"{proc}/{pid}/fd", device_files, names):
+        for numbers in _find_open(_list_tasks(proc, pid), device_files, names):
             path = device_files[numbers]
             name = files.text(f"{proc}/{pid}/comm") or "?"
             remedy = f": {remedies[name]}" if name in remedies else ""
@@ -111,7 +111,7 @@ def find_first_openers(
     for pid in processes(proc):
         if pid == os.getpid() or len(openers) == len(device_files):
             continue
-        for numbers in _find_open(f"{proc}/{pid}/fd", device_files, names):
+        for numbers in _find_open(_list_tasks(proc, pid), device_files, names):
             name = files.text(f"{proc}/{pid}/comm") or "?"
             if name not in ignored:
                 openers.setdefault(numbers, f"pid {pid} ({name}) has {device_files[numbers]} open")
@@ -135,14 +135,27 @@ def blindness(proc: Path) -> str | None:
     return None
 
 
-def _find_open(folder: str, device_files: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
-    """Yield each wanted file that is open in the folder, once."""
+def _list_tasks(proc: Path, pid: int) -> list[str]:
+    """Return the directories of a process, and of all its threads if the first one has ended.
+
+    A process that was killed during a hanging call of a driver is such a one. Only its other threads show its files.
+    """
+    process = f"{proc}/{pid}"
+    if files.link_target(f"{process}/ns/mnt") is not None:
+        return [process]
+    return [process, *(f"{process}/task/{name}" for name in files.names(f"{process}/task"))]
+
+
+def _find_open(
+    tasks: Iterable[str], device_files: Mapping[Numbers, str], names: set[str]
+) -> Iterator[Numbers]:
+    """Yield each wanted file that one of the tasks has open, once."""
     seen = set()
-    for name in files.names(folder):
-        target = files.link_target(f"{folder}/{name}") or ""
+    for link in (f"{task}/fd/{name}" for task in tasks for name in files.names(f"{task}/fd")):
+        target = files.link_target(link) or ""
         if not (target.startswith("/dev/") or target.rpartition("/")[2] in names):
             continue
-        numbers = _numbers(f"{folder}/{name}")
+        numbers = _numbers(link)
         if numbers is not None and numbers in device_files and numbers not in seen:
             seen.add(numbers)
             yield numbers
@@ -217,12 +230,12 @@ def _mounts(proc: Path, volumes: tuple[Volume, ...]) -> Iterator[str]:
     by_number = {volume.number: f"/dev/{volume.name}" for volume in volumes}
     paths = set(by_number.values())
     seen = set()
-    for pid in processes(proc):
-        namespace = files.link_target(f"{proc}/{pid}/ns/mnt")
+    for task in (task for pid in processes(proc) for task in _list_tasks(proc, pid)):
+        namespace = files.link_target(f"{task}/ns/mnt")
         if namespace in seen:
             continue
         seen.add(namespace)
-        for line in files.lines(f"{proc}/{pid}/mountinfo"):
+        for line in files.lines(f"{task}/mountinfo"):
             number, point, source = _mount(line)
             path = by_number.get(number) or (source if source in paths else None)
             if path is not None:
