@@ -197,6 +197,14 @@ def test_holders_of_a_disk_or_partition_count_as_users(disk, device_path):
     assert disk.current_users() == f"part of dm-3, /dev/{device_path.rpartition('/')[2]}"
 
 
+@pytest.mark.tool("root")
+def test_a_process_that_has_a_partition_open_without_a_mount_counts(disk, tmp_path):
+    partition = tmp_path / "nvme0n1p1"
+    os.mknod(partition, 0o600 | stat.S_IFBLK, os.makedev(259, 7))
+    disk.process(4, "ora_dbw0", opened=(partition,))
+    assert disk.current_users() == "held by pid 4 (ora_dbw0), /dev/nvme0n1p1"
+
+
 def test_a_file_system_over_several_disks_counts(disk):
     (disk.tree.root / "fs/btrfs/6f1c/devices/nvme0n1p1").mkdir(parents=True)
     assert disk.current_users() == "part of the mounted btrfs 6f1c, /dev/nvme0n1p1"

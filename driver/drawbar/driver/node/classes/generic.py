@@ -132,10 +132,10 @@ class Generic(msgspec.Struct, frozen=True, kw_only=True):
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Return the users of the device, each as a clause. An empty result is no proof (see `users`). Reads files.
 
-        Here: processes with open device files, and all users of a disk.
+        Here: processes with open device files or partitions, and all users of a disk.
         """
         nodes = card.device_nodes
-        openers = users.find_openers(host.proc, users.index_nodes(nodes), self.release_hints(card))
+        openers = users.find_openers(host.proc, users.index_files(host, nodes), self.release_hints(card))
         return (*openers, *users.find_storage_users(host, nodes))
 
     def release_hints(self, card: model.Card) -> Mapping[str, str]:

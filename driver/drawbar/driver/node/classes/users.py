@@ -69,6 +69,16 @@ def index_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
     return {Numbers(block=node.block, major=node.major, minor=node.minor): node.path for node in nodes}
 
 
+def index_files(host: Host, nodes: Collection[model.DeviceNode]) -> dict[Numbers, str]:
+    """Return the paths of device files and of the disks' partitions by their numbers. Reads files."""
+    partitions: dict[Numbers, str] = {}
+    for volume in (volume for node in nodes if node.block for volume in _volumes(host, node)):
+        major, minor = map(files.parse_number, volume.number.partition(":")[::2])
+        if major is not None and minor is not None:
+            partitions[Numbers(block=True, major=major, minor=minor)] = f"/dev/{volume.name}"
+    return partitions | index_nodes(nodes)
+
+
 def find_openers(
     proc: Path, device_files: Mapping[Numbers, str], remedies: Mapping[str, str] = _NO_REMEDIES
 ) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ def find_openers(host: users.Host, cards: Iterable[model.Card]) -> dict[str, str
             unknown[card.address] = _unknown(
                 "its driver does not show its device file in /proc/driver/nvidia"
             )
-        nodes = (node for node in card.device_nodes if node.path not in _OF_DRIVERS)
-        by_card[card.address] = users.index_nodes(nodes)
+        nodes = [node for node in card.device_nodes if node.path not in _OF_DRIVERS]
+        by_card[card.address] = users.index_files(host, nodes)
     counted = Counter(numbers for nodes in by_card.values() for numbers in nodes)
     wanted = {
         numbers: path
