@@ -499,3 +499,19 @@ async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):
         )
         with pytest.raises(reading.CannotCheck, match="is it the right address"):
             await observation.observe(connection, WHERE)
+
+
+@pytest.mark.parametrize("year", ["2026 ", "9" * 20], ids=["without a zone", "beyond all years"])
+async def test_a_date_of_the_api_server_that_is_none_is_no_clock(year):
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        date = f"Date: Thu, 01 Jan {year} 00:00:00\r\n".encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n" + date + b"\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = sessions.Connection(server=url, tls=None, authorization=lambda: None, origin="here")
+        assert (await reading.read_clock(connection)).date is None

@@ -56,7 +56,7 @@ async def read_clock(connection: sessions.Connection) -> observed.Clock:
 def _date(header: str) -> datetime.datetime | None:
     try:
         date = email.utils.parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return date if date.tzinfo is not None else None
 
