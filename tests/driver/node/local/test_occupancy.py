@@ -1,5 +1,8 @@
 """What keeps the host's own disks and network cards out of the local pool."""
 
+import errno
+import os
+
 import pytest
 from tests.scenes import cards
 
@@ -63,6 +66,20 @@ def test_swap_on_a_partition_is_found(host):
 def test_a_holder_of_a_partition_is_found(host):
     (host.sysfs / "class/block/nvme0n1/nvme0n1p1/holders/dm-0").mkdir()
     assert "part of dm-0" in find_host_uses(host, card(function(nodes=(DISK,))))["0000:01:00.0"]
+
+
+@pytest.mark.parametrize(("number", "is_used"), [(errno.EBUSY, True), (errno.EPERM, False)])
+def test_a_disk_that_the_kernel_refuses_to_an_exclusive_open_is_in_use(host, monkeypatch, number, is_used):
+    opened = os.open
+
+    def refuse(path, flags, *arguments, **options):
+        if path == host.dev / "nvme0n1" and flags & os.O_EXCL:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    reasons = find_host_uses(host, card(function(nodes=(CONTROL, DISK))))
+    assert ("ZFS" in reasons.get("0000:01:00.0", "")) == is_used
 
 
 def test_where_the_hosts_mounts_cannot_be_seen_every_disk_counts_as_used(host):

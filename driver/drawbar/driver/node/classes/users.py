@@ -9,6 +9,7 @@ Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst;
 `holders`.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -206,6 +207,21 @@ def find_storage_users(host: Host, nodes: Iterable[model.DeviceNode]) -> tuple[s
     if not volumes:
         return ()
     return (*_holders(host, volumes), *_swaps(host, volumes), *_mounts(host.proc, volumes))
+
+
+def find_kernel_users(host: Host, nodes: Iterable[model.DeviceNode]) -> Iterator[str]:
+    """Yield a clause for each disk that a part of the kernel has for itself, such as ZFS, an NVMe target or a journal.
+
+    No table names such a user. The kernel refuses it and its partitions to an exclusive open, which lasts for a moment.
+    """
+    for node in nodes:
+        try:
+            os.close(
+                os.open(host.dev / node.path.removeprefix("/dev/"), os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+            )
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                yield f"in use inside the kernel, such as by ZFS or an NVMe target, {node.path}"
 
 
 def _volumes(host: Host, node: model.DeviceNode) -> Iterator[Volume]:

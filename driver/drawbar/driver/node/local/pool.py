@@ -73,7 +73,7 @@ def _mark_disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str,
         if blind is not None:
             uses[card.address] = f"whether the host uses its disk is unknown: {blind}"
             continue
-        in_use = users.find_storage_users(host, nodes)
+        in_use = users.find_storage_users(host, nodes) or tuple(users.find_kernel_users(host, nodes))
         if in_use:
             uses[card.address] = f"the host uses its disk: {treatment_plan.message(in_use)}"
 
@@ -291,8 +291,12 @@ class LocalPool:
             for pool, device in held
             if not pool or self.owns(pool)
         }
-        # A device in use by a claim needs no check for the host's use.
-        cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
+        # A device in use by a claim, or in cleaning after one, needs no check for the host's use.
+        cards = tuple(
+            candidate.card
+            for candidate in candidates
+            if candidate.name not in pools and self._around.unclean(candidate.name) is None
+        )
         busy = await self._find_busy(cards)
         # A device that cannot be described must not prevent the offer of the others.
         devices: dict[str, slices.Device] = {}
