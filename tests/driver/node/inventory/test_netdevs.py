@@ -86,6 +86,38 @@ def test_the_way_out_of_the_host_is_read_from_the_kernel():
     assert done.stdout.strip() == "['lower']", done.stderr
 
 
+MULTIPATH = """
+import pyroute2
+from drawbar.driver.node.inventory import netdevs
+with pyroute2.IPRoute() as route:
+    hops = []
+    for number in (1, 2):
+        route.link("add", ifname=f"way{number}", kind="veth", peer=f"end{number}")
+        for name in (f"way{number}", f"end{number}"):
+            index = route.link_lookup(ifname=name)[0]
+            route.link("set", index=index, state="up")
+        index = route.link_lookup(ifname=f"way{number}")[0]
+        route.addr("add", index=index, address=f"169.254.{number}.9", prefixlen=24)
+        hops.append({FAMILY_HOP})
+    route.route("add", dst="default", family={FAMILY}, multipath=hops)
+print(sorted(name for name, netdev in netdevs.read().items() if netdev.is_way_out))
+"""
+HOPS = {
+    2: '{"gateway": f"169.254.{number}.1", "oif": index}',
+    10: '{"gateway": f"fe80::{number}", "oif": index}',
+}
+
+
+@pytest.mark.parametrize("family", HOPS, ids=["IPv4", "IPv6"])
+def test_each_hop_of_the_default_route_is_a_way_out(family):
+    program = MULTIPATH.replace("{FAMILY_HOP}", HOPS[family]).replace("{FAMILY}", str(family))
+    command = ("unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", program)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and ("unshare" in done.stderr or "not supported" in done.stderr):
+        pytest.skip(f"no network namespace with a pair of interfaces can be made here: {done.stderr[-200:]}")
+    assert done.stdout.strip() == "['way1', 'way2']", done.stderr
+
+
 RENAMED = """
 import fcntl, socket
 from drawbar.driver.node.inventory import netdevs

@@ -16,6 +16,9 @@ from drawbar.driver.node import errors
 ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 """Addresses reserved for documentation (RFC 5737, RFC 3849); only a default route leads to them."""
 
+_FIB_MATCH = 0x2000
+"""RTM_F_FIB_MATCH of include/uapi/linux/rtnetlink.h: answer with the whole route, and not with one of its hops."""
+
 
 class Netdev(msgspec.Struct, frozen=True, kw_only=True):
     """The uses of one network interface.
@@ -92,15 +95,17 @@ def _as_text(name: str | bytes) -> str:
 
 
 def _ways_out(route: Any) -> set[int]:
-    """Return the indexes of the interfaces with a default route. The number of routes does not affect the cost."""
+    """Return the indexes of the interfaces of the default routes, all their hops included. The number of routes does not affect the cost."""
     import pyroute2
 
-    indexes = set()
+    indexes: set[int] = set()
     for destination in ELSEWHERE:
         # The kernel refuses the request if it has no route.
         with contextlib.suppress(pyroute2.NetlinkError):
-            for answer in route.route("get", dst=destination):
-                indexes.add(answer.get_attr("RTA_OIF"))
+            for answer in route.route("get", dst=destination, flags=_FIB_MATCH):
+                # A host of a routed fabric has one hop on each of its interfaces.
+                hops = answer.get_attr("RTA_MULTIPATH") or ()
+                indexes.update((answer.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)))
     return indexes
 
 
