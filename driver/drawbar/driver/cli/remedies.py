@@ -26,7 +26,9 @@ def find_remedy(error: BaseException) -> str:
 
 def find_cause_remedy(cause: BaseException | None) -> str:
     """Return the remedy if this error is why the API server does not answer."""
-    if isinstance(cause, aiohttp.ClientConnectorCertificateError) and trust.is_out_of_date(cause.certificate_error):
+    if isinstance(cause, aiohttp.ClientConnectorCertificateError) and trust.is_out_of_date(
+        cause.certificate_error
+    ):
         return f"renew the API server's certificate, or correct the clock of this machine: {_VIEW}"
     if isinstance(cause, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
         return f"check certificate-authority and tls-server-name of the cluster: {_VIEW}"
