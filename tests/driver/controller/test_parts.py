@@ -1,6 +1,7 @@
 """The controller's smaller decisions: hosts, labels, claims, calls, status."""
 
 import datetime
+import math
 
 import msgspec
 import pytest
@@ -176,6 +177,14 @@ def test_a_running_call_is_asked_again_after_its_pause():
     assert tracked.view("u", ATTACH, 11.0).retry_after_seconds == 1.0
     again = tracked.view("u", ATTACH, 12.0)
     assert (again.state, again.age_seconds) == ("unasked", 2.0), "and it is known that it ran"
+
+
+@pytest.mark.parametrize("pause", [86_400.0, math.inf])
+def test_a_running_call_is_asked_again_after_a_minute_however_long_its_pause(pause):
+    tracked = calls.Calls()
+    tracked.settle("u", ATTACH, operation(retry_after_seconds=pause), 10.0)
+    assert tracked.view("u", ATTACH, 11.0).retry_after_seconds == steps.PAUSE_MAX_SECONDS - 1.0
+    assert tracked.view("u", ATTACH, 10.0 + steps.PAUSE_MAX_SECONDS).state == "unasked"
 
 
 def test_the_news_of_a_watched_call_is_waited_for_once():

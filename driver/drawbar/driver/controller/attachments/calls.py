@@ -145,7 +145,7 @@ class Calls:
             self._put(uid, side, CallState.SUCCEEDED, due=due, since=now)
         elif not operation.done and state not in (CallState.FAILED, CallState.SUCCEEDED):
             # A finished call stays so: the watch may report its progress after the answer reported its end.
-            pause = operation.retry_after_seconds or ASK_AGAIN_SECONDS
+            pause = min(operation.retry_after_seconds or ASK_AGAIN_SECONDS, steps.PAUSE_MAX_SECONDS)
             self._put(uid, side, CallState.RUNNING, due=now + pause, since=now)
 
     def note_failure(self, uid: str, side: outcomes.Side, error: errors.FabricError, now: float) -> None:
