@@ -1364,7 +1364,7 @@ class Operation(_message.Message):
     percent: _builtins.int
     """0 to 100, absent when not known."""
     retry_after_seconds: _builtins.float
-    """When it is worth asking again; absent: the caller chooses."""
+    """When it is worth asking again, a minute at most; absent: the caller chooses."""
     side_effects_unknown: _builtins.bool
     """The fabric may or may not have changed: list again before any retry."""
     mark: _builtins.str
