@@ -383,56 +383,6 @@ async def test_a_dry_run_shows_which_fields_are_kept_and_stores_nothing(slices):
     assert (await slices.world.api.get(path)).code == 404
 
 
-COUNTERS = [{"name": "set", "counters": {"memory": {"value": "80Gi"}}}]
-
-
-@pytest.mark.needs("since 1.36")
-async def test_counters_have_a_slice_of_their_own(slices):
-    body = slices.body(sharedCounters=COUNTERS)
-    body["spec"]["devices"] = [{"name": "d1"}]
-    refuses(await slices.world.post("resourceslices", body), "spec", "FieldValueInvalid")
-    del body["spec"]["devices"]
-    reply = await slices.world.post("resourceslices", body)
-    assert (reply.code, reply.body["spec"]["sharedCounters"]) == (201, COUNTERS)
-
-
-@pytest.mark.needs("since 1.36")
-async def test_a_slice_has_eight_counter_sets_of_32_counters(slices):
-
-    async def post(sets, counters):
-        names = {f"c{number}": {"value": "1"} for number in range(counters)}
-        body = slices.body(
-            sharedCounters=[{"name": f"set{number}", "counters": names} for number in range(sets)]
-        )
-        del body["spec"]["devices"]
-        return await slices.world.post("resourceslices", body)
-
-    assert (await post(8, 32)).code == 201
-    refuses(await post(9, 1), "spec.sharedCounters", "FieldValueTooMany")
-    too_many = await post(1, 33)
-    assert too_many.code == 422
-    assert any(field.startswith("spec.sharedCounters[0].counters") for field in too_many.causes)
-
-
-@pytest.mark.needs("since 1.36")
-async def test_a_device_consumes_two_counter_sets(slices):
-    sets = [{"counterSet": f"set{number}", "counters": {"memory": {"value": "1Gi"}}} for number in range(3)]
-    assert (await slices.post_device(consumesCounters=sets[:2])).code == 201
-    refuses(
-        await slices.post_device(consumesCounters=sets),
-        "spec.devices[0].consumesCounters",
-        "FieldValueTooMany",
-    )
-
-
-@pytest.mark.needs("since 1.36")
-async def test_a_device_says_its_nodes_itself_only_if_the_slice_lets_it(slices):
-    refuses(await slices.post_device(nodeName="n"), "spec.devices[0]", "FieldValueInvalid")
-    assert (
-        await slices.post({"name": "d1", "nodeName": "n"}, nodeSelector=None, perDeviceNodeSelection=True)
-    ).code == 201
-
-
 async def test_several_devices_may_be_too_wrong_to_list_but_all_of_few_are(slices):
     reply = await slices.post({"name": "A"}, {"name": "B"})
     assert {"spec.devices[0].name", "spec.devices[1].name"} <= reply.causes.keys()

@@ -176,19 +176,6 @@ HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "chassis", "operator
             [slice_("s1", device("a"), nodeSelector=ELSEWHERE)], [request()], NO, id="another-chassis"
         ),
         pytest.param([slice_("s1", device("a"), nodeSelector=HERE)], [request()], ["a"], id="this-chassis"),
-        pytest.param(
-            [
-                slice_(
-                    "s1",
-                    device("a", nodeName="node-b"),
-                    device("b", allNodes=True),
-                    perDeviceNodeSelection=True,
-                )
-            ],
-            [request()],
-            ["b"],
-            id="per-device-node-selection",
-        ),
     ],
 )
 def test_the_allocator_takes_exactly_these_devices(

@@ -1,4 +1,4 @@
-"""Consumable capacity and shared counters: what a request takes, what is left, what the allocation says; pure."""
+"""Consumable capacity: what a request takes, what is left, what the allocation says; pure."""
 
 import itertools
 from decimal import Decimal
@@ -75,13 +75,12 @@ def memory(name="mem", *, value="16Gi", policy=None, shared=True, **extra):
     return {"name": name, "allowMultipleAllocations": shared, "capacity": {"memory": box}, **extra}
 
 
-def slice_(*devices, name="s1", count=1, pool="pool", counters=()):
+def slice_(*devices, name="s1", count=1, pool="pool"):
     spec = {
         "driver": DRIVER,
         "pool": {"name": pool, "generation": 1, "resourceSliceCount": count},
         "allNodes": True,
         "devices": list(devices),
-        "sharedCounters": list(counters),
     }
     return msgspec.convert({"metadata": {"name": name}, "spec": spec}, objects.Slice)
 
@@ -225,60 +224,3 @@ def test_usage_is_read_from_allocated_claims():
     used = usage.total(usage.of_claim(stored))
     assert used.whole == {(DRIVER, "pool", "a"), (DRIVER, "pool", "odd")}
     assert used.shared == {MEM: {"memory": Decimal(3 * 2**30)}}
-
-
-COUNTERS = {"name": "card", "counters": {"memory": {"value": "40Gi"}, "engines": {"value": "4"}}}
-
-
-def partition(name, amount, engines="1"):
-    taken = {"memory": {"value": amount}, "engines": {"value": engines}}
-    return {"name": name, "consumesCounters": [{"counterSet": "card", "counters": taken}]}
-
-
-def card(*partitions):
-    """Return a card as two slices, with the counters in their own slice, as the API requires since 1.35."""
-    return [slice_(name="s0", count=2, counters=[COUNTERS]), slice_(*partitions, count=2)]
-
-
-@pytest.mark.parametrize(
-    ("partitions", "count", "used", "expected"),
-    [
-        pytest.param([partition("a", "20Gi"), partition("b", "20Gi")], 2, [], ["a", "b"], id="both-fit"),
-        pytest.param([partition("a", "30Gi"), partition("b", "20Gi")], 2, [], NO, id="together-too-large"),
-        pytest.param(
-            [partition("a", "30Gi"), partition("b", "20Gi"), partition("c", "10Gi")],
-            2,
-            [],
-            ["a", "c"],
-            id="one-that-fits",
-        ),
-        pytest.param(
-            [partition("a", "30Gi"), partition("b", "20Gi")], 1, ["a"], NO, id="an-allocated-one-counts"
-        ),
-        pytest.param([partition("a", "30Gi"), partition("b", "10Gi")], 1, ["a"], ["b"], id="what-it-leaves"),
-        pytest.param(
-            [partition("a", "1Gi", "3"), partition("b", "1Gi", "2")], 2, [], NO, id="every-counter-counts"
-        ),
-    ],
-)
-def test_partitions_take_no_more_of_the_counters_than_there_is(partitions, count, used, expected):
-    taken = [usage.Use(device=(DRIVER, "pool", name)) for name in used]
-    allocated = results(allocate(card(*partitions), ask(count=count), used=taken))
-    assert (allocated if isinstance(allocated, str) else [result[0] for result in allocated]) == expected
-
-
-def test_sharing_a_partition_consumes_its_counters_only_once():
-    part = {**partition("mem", "30Gi"), **memory()}
-    allocated = results(allocate(card(part), ask("x", "4Gi"), ask("y", "4Gi"), used=[share("4Gi")]))
-    assert [result[0] for result in allocated] == ["mem", "mem"]
-
-
-@pytest.mark.parametrize(
-    "slices",
-    [
-        pytest.param([slice_(partition("a", "1Gi"))], id="a-counter-no-slice-publishes"),
-        pytest.param(card(partition("a", "lots")), id="an-amount-that-is-no-quantity"),
-    ],
-)
-def test_a_pool_with_faulty_counters_is_invalid(slices):
-    assert results(allocate(slices, ask())) == "invalid resource pools were encountered"

@@ -21,11 +21,11 @@ SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operato
 NODES = tuple(matching.Node(name=name, labels={"zone": name[0]}) for name in ("a1", "a2", "b1", "b2"))
 
 
-def supply(node_selection, device=None):
+def supply(node_selection):
     spec = {
         "driver": "d",
         "pool": {"name": "p"},
-        "devices": [{"name": "dev", **(device or {})}],
+        "devices": [{"name": "dev"}],
         **node_selection,
     }
     return pools.from_slices([msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, objects.Slice)])
@@ -38,16 +38,15 @@ def decide(offers, taken=()):
 
 
 @pytest.mark.parametrize(
-    ("node_selection", "device", "node"),
+    ("node_selection", "node"),
     [
-        pytest.param({"allNodes": True}, None, "a1", id="for-all"),
-        pytest.param({"nodeName": "b2"}, None, "b2", id="for-one"),
-        pytest.param({"nodeSelector": SELECTOR}, None, "b1", id="for-some"),
-        pytest.param({"perDeviceNodeSelection": True}, {"nodeName": "a2"}, "a2", id="each-device-says-it"),
+        pytest.param({"allNodes": True}, "a1", id="for-all"),
+        pytest.param({"nodeName": "b2"}, "b2", id="for-one"),
+        pytest.param({"nodeSelector": SELECTOR}, "b1", id="for-some"),
     ],
 )
-def test_the_first_node_that_is_offered_a_device_gets_the_pod(node_selection, device, node):
-    decision = decide(supply(node_selection, device))
+def test_the_first_node_that_is_offered_a_device_gets_the_pod(node_selection, node):
+    decision = decide(supply(node_selection))
     assert isinstance(decision, plan.Placement)
     assert decision.node == node
 

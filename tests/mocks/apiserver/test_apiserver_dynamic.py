@@ -10,7 +10,6 @@ SLICES = f"{BASE}/resourceslices"
 CLAIMS = f"{BASE}/namespaces/default/resourceclaims"
 CLASSES = f"{BASE}/deviceclasses"
 TEMPLATES = f"{BASE}/namespaces/default/resourceclaimtemplates"
-COUNTERS = {"memory": {"value": "80Gi"}}
 
 
 @pytest.mark.parametrize(
@@ -37,8 +36,6 @@ COUNTERS = {"memory": {"value": "80Gi"}}
         ({"devices": [device(attributes={"m": {"version": "1"}})]}, "spec.devices[0].attributes[m].version"),
         ({"devices": [device(attributes={"a/b/c": {"int": 1}})]}, "spec.devices[0].attributes"),
         ({"devices": [device(attributes={"x" * 33: {"int": 1}})]}, "spec.devices[0].attributes"),
-        ({"devices": [device(nodeName="n")]}, "spec.devices[0]"),
-        ({"allNodes": None, "perDeviceNodeSelection": True}, "spec.devices[0]"),
         ({"allNodes": False}, "spec.allNodes"),
         ({"allNodes": None, "nodeName": ""}, "spec.nodeName"),
         (
@@ -65,30 +62,8 @@ COUNTERS = {"memory": {"value": "80Gi"}}
             },
             "spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].key",
         ),
-        ({"sharedCounters": [{"name": "s", "counters": COUNTERS}]}, "spec"),
-        ({"devices": None, "sharedCounters": [{"name": "s"}]}, "spec.sharedCounters[0].counters"),
-        (
-            {"devices": None, "sharedCounters": [{"name": f"s{n}", "counters": COUNTERS} for n in range(9)]},
-            "spec.sharedCounters",
-        ),
-        (
-            {"devices": [device(consumesCounters=[{"counterSet": "s", "counters": {}}])]},
-            "spec.devices[0].consumesCounters[0].counters",
-        ),
-        (
-            {"devices": [device(consumesCounters=[{"counterSet": "s", "counters": COUNTERS}] * 2)]},
-            "spec.devices[0].consumesCounters[1]",
-        ),
-        ({"devices": [{"name": f"d{n}", "consumesCounters": []} for n in range(129)]}, "spec.devices"),
-        (
-            {
-                "devices": [
-                    {"name": f"d{n}", "consumesCounters": [{"counterSet": "s", "counters": COUNTERS}]}
-                    for n in range(65)
-                ]
-            },
-            "spec.devices",
-        ),
+        ({"devices": [{"name": f"d{n}"} for n in range(129)]}, "spec.devices"),
+        ({"devices": [{"name": f"d{n}", "taints": [TAINT]} for n in range(65)]}, "spec.devices"),
         (
             {"devices": [device(capacity={"memory": {"value": "1Gi", "requestPolicy": POLICY}})]},
             "spec.devices[0].capacity[memory].requestPolicy",
@@ -133,8 +108,6 @@ async def test_a_slice_that_breaks_a_rule_is_told_where(
     [
         {"devices": [make_shared_device()]},
         {"devices": [make_shared_device(validRange=None, validValues=["1Gi", "2Gi"])]},
-        {"devices": None, "sharedCounters": [{"name": "s", "counters": COUNTERS}]},
-        {"allNodes": None, "perDeviceNodeSelection": True, "devices": [device(nodeName="n")]},
         {"devices": [device(taints=[{**TAINT, "effect": effect} for effect in ("None", "NoExecute")])]},
         {"devices": [device(attributes={"a.dev/v": {"version": "1.2.3-rc.1+build"}})]},
     ],

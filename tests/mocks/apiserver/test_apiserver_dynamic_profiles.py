@@ -35,17 +35,6 @@ async def test_list_attributes_exist_since_1_36_behind_their_gate(start: Any, ma
     assert fields(await on.post(SLICES, over)) == ["spec.devices[0]"]
 
 
-async def test_node_operations_are_skipped_as_a_pair_in_1_37(start: Any, make_slice: Any) -> None:
-    api = await start(profile="1.37", gates={"DRAOptionalNodeOperations": True})
-    refused = await api.post(SLICES, make_slice(skipNodeOperations=["NodePrepareResources"]))
-    assert fields(refused) == ["spec.skipNodeOperations"]
-    both = ["NodePrepareResources", "NodeUnprepareResources"]
-    assert (await api.post(SLICES, make_slice(skipNodeOperations=both))).code == 201
-    plain = await start(profile="1.37")
-    dropped = await plain.post(SLICES, make_slice(skipNodeOperations=both))
-    assert "skipNodeOperations" not in dropped.body["spec"]
-
-
 async def test_the_pool_can_be_selected_since_1_37(start: Any, make_slice: Any) -> None:
     for profile, code in (("1.36", 400), ("1.37", 200)):
         api = await start(profile=profile)

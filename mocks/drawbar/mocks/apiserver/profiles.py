@@ -18,13 +18,8 @@ TAINTS = "DRADeviceTaints"
 TAINT_RULES = "DRADeviceTaintRules"
 DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
 GRANULAR_STATUS = "DRAResourceClaimGranularStatusAuthorization"
-PARTITIONABLE = "DRAPartitionableDevices"
 CONSUMABLE = "DRAConsumableCapacity"
 LIST_ATTRIBUTES = "DRAListTypeAttributes"
-SKIP_NODE_OPERATIONS = "DRAOptionalNodeOperations"
-POOL_STATUS = "DRAResourcePoolStatus"
-NODE_ALLOCATABLE = "DRANodeAllocatableResources"
-DERIVED_ATTRIBUTES = "DRADerivedAttributes"
 DYNAMIC_ALLOCATION = "DynamicResourceAllocation"
 CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
 CUSTOM_FIELD_SELECTORS = "CustomResourceFieldSelectors"
@@ -114,7 +109,6 @@ _1_36 = _profile(
     DRADeviceTaintRules=False,
     DRAResourceClaimDeviceStatus=True,
     DRAResourceClaimGranularStatusAuthorization=True,
-    DRAPartitionableDevices=True,
     DRAConsumableCapacity=True,
     DRAListTypeAttributes=False,
 )
@@ -138,7 +132,6 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             DRADeviceBindingConditions=False,
             DRADeviceTaints=False,
             DRAResourceClaimDeviceStatus=True,
-            DRAPartitionableDevices=False,
             DRAConsumableCapacity=False,
         ),
         "1.36": _1_36,
@@ -150,14 +143,8 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             DRADeviceTaintRules=True,
             DRAResourceClaimDeviceStatus=True,
             DRAResourceClaimGranularStatusAuthorization=True,
-            DRAPartitionableDevices=True,
             DRAConsumableCapacity=True,
             DRAListTypeAttributes=False,
-            DRAOptionalNodeOperations=False,
-            DRAResourcePoolStatus=False,
-            DRANodeAllocatableResources=False,
-            DRADerivedAttributes=False,
-            DRAFractionalCapacityRange=True,
         ),
         "kep-5055": _proposal("kep-5055", _1_36, DRADeviceTaintRules=True),
     }

@@ -37,14 +37,7 @@ SCALARS = frozenset(
         "time",
     ]
 )
-_SINCE_37: dict[str, tuple[str, ...]] = {
-    "ResourceSliceSpec": ("skipNodeOperations", "partitionTypeAttribute"),
-    "Device": ("nodeAllocatableResources",),
-    "DeviceRequestAllocationResult": ("skipNodeOperations",),
-    "ExactDeviceRequest": ("derivedAttributes",),
-    "DeviceSubRequest": ("derivedAttributes",),
-}
-_SINCE_36: dict[str, tuple[str, ...]] = {"DeviceAttribute": ("bools", "ints", "strings", "versions")}
+_LISTS_SINCE_36 = ("bools", "ints", "strings", "versions")
 _PROPOSED: dict[str, dict[str, str]] = {
     # The proposal has no Device.taints.
     "ResourceSliceSpec": {"taints": "[SliceDeviceTaint]"},
@@ -122,11 +115,9 @@ def _table(minor: int, *, proposed: bool) -> TypeTable:
     records: dict[str, dict[str, str]] = {
         name: dict(fields) for name, fields in _file("typetable.json").items()
     }
-    for since, fields in ((37, _SINCE_37), (36, _SINCE_36)):
-        if minor < since:
-            for name, gone in fields.items():
-                for field in gone:
-                    records[name].pop(field)
+    if minor < 36:
+        for field in _LISTS_SINCE_36:
+            records["DeviceAttribute"].pop(field)
     classic = _file("classictypes.json").get(str(minor), {})
     for name, gone in classic.get("absent", {}).items():
         for field in gone:

@@ -111,12 +111,11 @@ def _node_selector(candidates: Sequence[pools.Candidate], node: matching.Node) -
     expressions: dict[objects.Requirement, None] = {}
     fields: dict[objects.Requirement, None] = {}
     for candidate in candidates:
-        selection = candidate.device if candidate.slice.per_device_node_selection else candidate.slice
-        if candidate.device.binds_to_node or selection.node_name:
+        if candidate.device.binds_to_node or candidate.slice.node_name:
             only = objects.Requirement(key="metadata.name", operator="In", values=(node.name,))
             return objects.NodeSelector(node_selector_terms=(objects.Term(match_fields=(only,)),))
-        if selection.node_selector is not None:
-            for term in selection.node_selector.node_selector_terms:
+        if candidate.slice.node_selector is not None:
+            for term in candidate.slice.node_selector.node_selector_terms:
                 if matching.holds(term, node):
                     expressions |= dict.fromkeys(term.match_expressions)
                     fields |= dict.fromkeys(term.match_fields)

@@ -53,24 +53,12 @@ class Toleration(Struct, frozen=True):
     toleration_seconds: int | None = None
 
 
-class Counters(Struct, frozen=True):
-    """Amounts by counter name (`{"value": QUANTITY}`): of a set (`name`), or a device's share of it."""
-
-    name: str = ""
-    counter_set: str = ""
-    counters: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-
-
 class Device(Struct, frozen=True):
     """One device of a slice."""
 
     name: str
     attributes: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     capacity: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    node_name: str = ""
-    node_selector: NodeSelector | None = None
-    all_nodes: bool = False
-    consumes_counters: tuple[Counters, ...] = ()
     allow_multiple_allocations: bool = False
     taints: tuple[Taint, ...] = ()
     binds_to_node: bool = False
@@ -101,8 +89,6 @@ class SliceSpec(Struct, frozen=True):
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    per_device_node_selection: bool = False
-    shared_counters: tuple[Counters, ...] = ()
     devices: tuple[Device, ...] = ()
     taints: tuple[SliceTaint, ...] = ()
 

@@ -1,7 +1,7 @@
 """The pools of devices in the published slices. Pure.
 
 Guarantees: only the newest generation of a pool counts. A pool without all slices of it is incomplete. A pool with a
-repeated device name, or with a device that uses an unpublished counter, is invalid. Nothing is allocated from either.
+repeated device name is invalid. Nothing is allocated from either.
 Releases before 1.36 allocate from an incomplete pool, except to a request for all devices. Pools without binding
 conditions come first, each group sorted by driver and name. In a pool slices are sorted by name, and devices keep
 their order. A taint counts in its device or in a taint slice of the pool.
@@ -9,16 +9,13 @@ their order. A taint counts in its device or in a taint slice of the pool.
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`, its pools.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import matching, objects, quantities
-
-CounterName = tuple[str, str]
+from drawbar.mocks.scheduler import matching, objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,13 +26,11 @@ class Candidate:
         id: driver, pool and name.
         device: the device.
         slice: its slice.
-        counters: its amounts of the pool's shared counters, by set and counter.
     """
 
     id: documents.DeviceID
     device: objects.Device
     slice: objects.SliceSpec
-    counters: Mapping[CounterName, Decimal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +43,6 @@ class PoolSupply:
         problem: the reason why it is invalid; empty if it is valid.
         slices: its slices, sorted by name.
         candidates: its devices, slices sorted by name, devices in their order.
-        counters: the amount of each shared counter, by set and counter.
         from_incomplete: true if devices of an incomplete pool can be allocated.
     """
 
@@ -57,7 +51,6 @@ class PoolSupply:
     problem: str
     slices: tuple[objects.SliceSpec, ...]
     candidates: tuple[Candidate, ...]
-    counters: Mapping[CounterName, Decimal]
     from_incomplete: bool = False
 
     @property
@@ -77,26 +70,19 @@ def from_slices(slices: Iterable[objects.Slice], *, from_incomplete: bool = Fals
 
 def serves(pool: PoolSupply, node: matching.Node) -> bool:
     """Return true if at least one slice of the pool is for the node."""
-    return any(_slice_reaches(slice_, node) for slice_ in pool.slices)
+    return any(_selects_node(slice_, node) for slice_ in pool.slices)
 
 
 def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]:
-    """Return true or false for each slice, or each device with its own node selection, by its usability on the node.
+    """Return true or false for each slice, by its usability on the node.
 
     Two nodes with the same offer get the same answer to the same request.
     """
-    return tuple(
-        _selects_node(selection, node)
-        for pool in supply
-        for slice_ in pool.slices
-        for selection in (slice_.devices if slice_.per_device_node_selection else (slice_,))
-    )
+    return tuple(_selects_node(slice_, node) for pool in supply for slice_ in pool.slices)
 
 
 def reaches(candidate: Candidate, node: matching.Node) -> bool:
     """Return true if the device can be used on the node."""
-    if candidate.slice.per_device_node_selection:
-        return _selects_node(candidate.device, node)
     return _selects_node(candidate.slice, node)
 
 
@@ -106,31 +92,18 @@ def _supply(key: tuple[str, str], members: Sequence[objects.Slice], from_incompl
         (member for member in members if member.spec.pool.generation == newest),
         key=lambda member: member.metadata.name,
     )
-    counters: dict[CounterName, Decimal] = {}
-    candidates: tuple[Candidate, ...] = ()
-    try:
-        for member in current:
-            counters |= {
-                (each.name, name): amount
-                for each in member.spec.shared_counters
-                for name, amount in _amounts(each)
-            }
-        apart = [entry for member in current for entry in member.spec.taints]
-        candidates = tuple(
-            _candidate(key, _add_taints(device, apart), member.spec)
-            for member in current
-            for device in member.spec.devices
-        )
-        problem = _problem(candidates, counters)
-    except ValueError as error:
-        problem = str(error)
+    apart = [entry for member in current for entry in member.spec.taints]
+    candidates = tuple(
+        Candidate(id=(*key, device.name), device=_add_taints(device, apart), slice=member.spec)
+        for member in current
+        for device in member.spec.devices
+    )
     return PoolSupply(
         name="/".join(key),
         complete=len(current) == current[0].spec.pool.resource_slice_count,
-        problem=problem,
+        problem=_problem(candidates),
         slices=tuple(member.spec for member in current),
         candidates=candidates,
-        counters=counters,
         from_incomplete=from_incomplete,
     )
 
@@ -141,29 +114,12 @@ def _add_taints(device: objects.Device, apart: Iterable[objects.SliceTaint]) -> 
     return msgspec.structs.replace(device, taints=(*device.taints, *more)) if more else device
 
 
-def _candidate(key: tuple[str, str], device: objects.Device, spec: objects.SliceSpec) -> Candidate:
-    taken = {
-        (each.counter_set, name): amount
-        for each in device.consumes_counters
-        for name, amount in _amounts(each)
-    }
-    return Candidate(id=(*key, device.name), device=device, slice=spec, counters=taken)
-
-
-def _amounts(counters: objects.Counters) -> Iterator[tuple[str, Decimal]]:
-    for name, box in counters.counters.items():
-        yield name, quantities.parse(str(box.get("value", "0")))
-
-
-def _problem(candidates: Sequence[Candidate], counters: Mapping[CounterName, Decimal]) -> str:
+def _problem(candidates: Sequence[Candidate]) -> str:
     seen: set[documents.DeviceID] = set()
     for candidate in candidates:
         if candidate.id in seen:
             return f"duplicate device name {candidate.device.name}"
         seen.add(candidate.id)
-        missing = [name for name in candidate.counters if name not in counters]
-        if missing:
-            return f"device {candidate.device.name} takes of counter {'/'.join(missing[0])}, which is not published"
     return ""
 
 
@@ -171,13 +127,7 @@ def _has_binding_conditions(pool: PoolSupply) -> bool:
     return any(candidate.device.binding_conditions for candidate in pool.candidates)
 
 
-def _slice_reaches(spec: objects.SliceSpec, node: matching.Node) -> bool:
-    if spec.per_device_node_selection:
-        return any(_selects_node(device, node) for device in spec.devices)
-    return _selects_node(spec, node)
-
-
-def _selects_node(selection: objects.SliceSpec | objects.Device, node: matching.Node) -> bool:
+def _selects_node(selection: objects.SliceSpec, node: matching.Node) -> bool:
     if selection.node_name:
         return selection.node_name == node.name
     if selection.all_nodes:

@@ -5,8 +5,8 @@ first complete solution is used. A used device is skipped before any other check
 the end of the search, and a selector that fails on a later one is harmless.
 
 Some results are surprising but match the real allocator. A request for all devices fails while any pool for its node
-is incomplete or invalid, of any driver. Admin access blocks the device for the pod's other requests, tolerates no
-taint by itself, and uses counters.
+is incomplete or invalid, of any driver. Admin access blocks the device for the pod's other requests and tolerates no
+taint by itself.
 
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`.
 """
@@ -101,9 +101,6 @@ class Search:
         self._supply = [pool for pool in supply if pools.serves(pool, node)]
         self._classes = classes
         self._used = used
-        self._left = {
-            pool.name: _counters_left(pool, used) for pool in self._supply if pool.usable and pool.counters
-        }
         self._attempts = 0
         self._line = tuple(candidate for pool in self._supply if pool.usable for candidate in pool.candidates)
         # Devices in whole use are only for requests for all devices and requests with admin access.
@@ -158,9 +155,9 @@ class Search:
             return None
         shared = [pick for pick in picks if pick.candidate is candidate and pick.taken is not None]
         taken = self._takes(way, candidate, shared)
-        if taken is None or not self._counters_suffice(candidate, picks, shared=bool(shared)):
-            return None
-        if not all(matching.is_tolerated(taint, way.ask.tolerations) for taint in candidate.device.taints):
+        if taken is None or not all(
+            matching.is_tolerated(taint, way.ask.tolerations) for taint in candidate.device.taints
+        ):
             return None
         named = [(pick.request, pick.candidate) for pick in picks if pick.claim == way.claim]
         rules = self._demands[way.claim].devices.constraints
@@ -193,19 +190,6 @@ class Search:
             return taken if capacity.fits(candidate.device, taken, used=used) else None
         except ValueError as error:
             raise AllocationError(f"{self._where(way)}: device {'/'.join(candidate.id)}: {error}") from error
-
-    def _counters_suffice(self, candidate: pools.Candidate, picks: Picks, *, shared: bool) -> bool:
-        if not candidate.counters or shared or candidate.id in self._used.shared:
-            # Only the first share of a device uses its counters.
-            return True
-        pool = candidate.id[:2]
-        left = self._left["/".join(pool)]
-        candidates = {pick.candidate for pick in picks if pick.candidate.id[:2] == pool}
-        for name, amount in candidate.counters.items():
-            spent = sum((other.counters.get(name, Decimal(0)) for other in candidates), amount)
-            if spent > left[name]:
-                return False
-        return True
 
     def _ways(self, number: int, request: objects.Request) -> tuple[Way, ...]:
         if request.exactly is not None:
@@ -277,16 +261,6 @@ class Search:
                 raise AllocationError(
                     f"claim {demand.name}: number of requested devices {least} exceeds the claim limit of {RESULTS_LIMIT}"
                 )
-
-
-def _counters_left(pool: pools.PoolSupply, used: usage.Usage) -> dict[pools.CounterName, Decimal]:
-    """Return the pool's counters left by allocated devices, including those on other nodes. They may be negative."""
-    left = dict(pool.counters)
-    for candidate in pool.candidates:
-        if candidate.counters and used.touches(candidate.id):
-            for name, amount in candidate.counters.items():
-                left[name] -= amount
-    return left
 
 
 @functools.lru_cache(maxsize=65_536)

@@ -33,10 +33,6 @@ class Usage:
     whole: frozenset[documents.DeviceID] = frozenset()
     shared: Mapping[documents.DeviceID, Mapping[str, Decimal]] = field(default_factory=dict)
 
-    def touches(self, device: documents.DeviceID) -> bool:
-        """Return true if any part of the device is used."""
-        return device in self.whole or device in self.shared
-
 
 def of_claim(claim: documents.Document) -> tuple[Use, ...]:
     """Return the usage of a stored allocation."""

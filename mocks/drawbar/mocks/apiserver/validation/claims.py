@@ -20,7 +20,6 @@ from drawbar.mocks.apiserver.validation import (
     lists,
     names,
     nodes,
-    slices,
     taints,
 )
 
@@ -223,9 +222,6 @@ def _result(result: Json, path: str, requests: dict[str, set[str]]) -> Iterator[
     yield from taints.tolerations(result.get("tolerations") or [], path)
     if result.get("shareID") is not None:
         yield from names.uid(result["shareID"], f"{path}.shareID")
-    yield from slices.check_skipped_operations(
-        result.get("skipNodeOperations") or [], f"{path}.skipNodeOperations"
-    )
 
 
 def allocated_node(status: Json) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from drawbar.mocks.apiserver import errors
 from drawbar.mocks.apiserver.errors import Cause
-from drawbar.mocks.apiserver.validation import lists, names, nodes, policies, taints
+from drawbar.mocks.apiserver.validation import lists, names, policies, taints
 
 Json = dict[str, Any]
 
@@ -16,26 +16,20 @@ MAX_ATTRIBUTES_AND_CAPACITY = 32
 MAX_ATTRIBUTE_VALUES = 48
 MAX_ATTRIBUTE_TEXT = 64
 MAX_CONDITIONS = 4
-MAX_CONSUMPTIONS = 2
-MAX_COUNTERS = 32  # of one set, and of one consumption
 LISTS = ("bools", "ints", "strings", "versions")
-NODE = ("nodeName", "nodeSelector", "allNodes")
 _NUMBER, _LABEL = r"(0|[1-9]\d*)", r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER = re.compile(
     rf"^{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_LABEL}(\.{_LABEL})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$"
 )
 
 
-def validate(
-    device: Json, old: Json | None, path: str, *, own_nodes: bool, effects: tuple[str, ...]
-) -> Iterator[Cause]:
+def validate(device: Json, old: Json | None, path: str, *, effects: tuple[str, ...]) -> Iterator[Cause]:
     """Yield every rule broken by a device.
 
     Args:
         device: the device.
         old: the device of the same name before the update; unchanged capacity and taints are not checked again.
         path: the field path of the device.
-        own_nodes: true if each device of the slice selects its own nodes.
         effects: the allowed effects of taints.
     """
     yield from names.dns_label(device.get("name") or "", f"{path}.name")
@@ -53,31 +47,7 @@ def validate(
             device.get("capacity") or {}, f"{path}.capacity", names.attribute_name, check
         )
     yield from taints.check_device_taints(device, old, path, effects)
-    yield from lists.check_distinct(
-        device.get("consumesCounters") or [],
-        f"{path}.consumesCounters",
-        _consumption,
-        lambda item: item.get("counterSet") or "",
-        limit=MAX_CONSUMPTIONS,
-    )
-    yield from _nodes(device, path, own_nodes=own_nodes)
     yield from check_binding_conditions(device, path)
-
-
-def counter_set(item: Json, path: str) -> Iterator[Cause]:
-    """Yield every rule broken by a set of shared counters."""
-    yield from _check_required_name(item, "name", path)
-    yield from counters(item, path)
-
-
-def counters(item: Json, path: str) -> Iterator[Cause]:
-    """Yield the problems of the counters of a set, or of a device's share of one."""
-    if not item.get("counters"):
-        yield errors.required_value(f"{path}.counters")
-        return
-    yield from lists.check_entries(
-        item["counters"], f"{path}.counters", names.dns_label, lists.check_nothing, limit=MAX_COUNTERS
-    )
 
 
 def check_binding_conditions(item: Json, path: str) -> Iterator[Cause]:
@@ -99,18 +69,6 @@ def check_binding_conditions(item: Json, path: str) -> Iterator[Cause]:
     ):
         if held:
             yield errors.invalid_value(f"{path}.{missing}", [], f"{missing} are required to use {present}")
-
-
-def _check_required_name(item: Json, key: str, path: str) -> Iterator[Cause]:
-    if not item.get(key):
-        yield errors.required_value(f"{path}.{key}")
-    else:
-        yield from names.dns_label(item[key], f"{path}.{key}")
-
-
-def _consumption(item: Json, path: str) -> Iterator[Cause]:
-    yield from _check_required_name(item, "counterSet", path)
-    yield from counters(item, path)
 
 
 def _amounts(device: Json, path: str) -> Iterator[Cause]:
@@ -151,33 +109,3 @@ def _version(value: str, path: str) -> Iterator[Cause]:
     if not _SEMVER.match(value):
         yield errors.invalid_value(path, value, "must be a string compatible with semver.org spec 2.0.0")
     yield from _text(value, path)
-
-
-def _nodes(device: Json, path: str, *, own_nodes: bool) -> Iterator[Cause]:
-    selections = [key for key in NODE if device.get(key) is not None]
-    if not own_nodes:
-        if selections:
-            text = (
-                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set "
-                "to true in the ResourceSlice spec"
-            )
-            yield errors.invalid_value(path, None, text)
-        return
-    if device.get("nodeName") == "":
-        yield errors.invalid_value(f"{path}.nodeName", "", "must not be empty")
-        selections.remove("nodeName")
-    elif device.get("nodeName"):
-        yield from names.subdomain(device["nodeName"], f"{path}.nodeName")
-    if device.get("nodeSelector") is not None:
-        yield from nodes.selector(device["nodeSelector"], f"{path}.nodeSelector")
-    if device.get("allNodes") is False:
-        yield errors.invalid_value(f"{path}.allNodes", False, "must be either unset or set to true")
-        selections.remove("allNodes")
-    text = (
-        "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is "
-        "set to true in the ResourceSlice spec"
-    )
-    if not selections:
-        yield errors.required_value(path, text)
-    elif len(selections) > 1:
-        yield errors.invalid_value(path, "{" + ", ".join(f"`{key}`" for key in selections) + "}", text)

@@ -12,7 +12,6 @@ from drawbar.mocks.apiserver.validation import devices
 Json = dict[str, Any]
 Device = dict[str, Any]
 _BINDING = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
-_PARTITION = ("consumesCounters", *devices.NODE)
 
 OMITTED_SINCE = 36
 """The first minor release that omits `devices` from a slice without any; in 1.34 it is null."""
@@ -38,25 +37,10 @@ def slice_spec(spec: Json, old: Json | None, profile: Profile) -> Json:
             drops.append(lambda device: _pop(device, ("taints",)))
         if not (old or {}).get("taints"):
             result.pop("taints", None)
-    if not profile.is_on(profiles.PARTITIONABLE) and not (
-        _has_any(held, _PARTITION)
-        or (old or {}).get("sharedCounters")
-        or (old or {}).get("perDeviceNodeSelection")
-    ):
-        _pop(result, ("sharedCounters", "perDeviceNodeSelection"))
-        drops.append(lambda device: _pop(device, _PARTITION))
     if not profile.is_on(profiles.CONSUMABLE) and not _shares(held):
         drops.append(_drop_sharing)
     if not profile.is_on(profiles.LIST_ATTRIBUTES) and not any(_lists(device) for device in held):
         drops.append(_drop_lists)
-    if not profile.is_on(profiles.NODE_ALLOCATABLE) and not _has_any(held, ("nodeAllocatableResources",)):
-        drops.append(lambda device: _pop(device, ("nodeAllocatableResources",)))
-    for gate, field in (
-        (profiles.SKIP_NODE_OPERATIONS, "skipNodeOperations"),
-        (profiles.POOL_STATUS, "partitionTypeAttribute"),
-    ):
-        if not profile.is_on(gate) and not (old or {}).get(field):
-            result.pop(field, None)
     if drops and result.get("devices"):
         result["devices"] = [_strip_device(device, drops) for device in result["devices"]]
     return result
@@ -67,8 +51,6 @@ def claim_spec(spec: Json, profile: Profile) -> Json:
     dropped = [] if profile.is_on(profiles.TAINTS) else ["tolerations"]
     if not profile.is_on(profiles.CONSUMABLE):
         dropped.append("capacity")
-    if not profile.is_on(profiles.DERIVED_ATTRIBUTES):
-        dropped.append("derivedAttributes")
     wanted = (spec.get("devices") or {}).get("requests")
     if not dropped or not wanted:
         return spec
@@ -106,8 +88,6 @@ def claim_status(status: Json, old: Json, profile: Profile) -> Json:
         dropped.append("tolerations")
     if not profile.is_on(profiles.CONSUMABLE) and not _has_any(before, ("shareID", "consumedCapacity")):
         dropped += ["shareID", "consumedCapacity"]
-    if not profile.is_on(profiles.SKIP_NODE_OPERATIONS) and not _has_any(before, ("skipNodeOperations",)):
-        dropped.append("skipNodeOperations")
     kept = [_drop_keys(result, dropped) for result in results]
     allocation["devices"] = {**allocation["devices"], "results": kept}
     if "shareID" in dropped and status.get("devices"):

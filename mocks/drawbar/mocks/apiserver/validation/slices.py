@@ -1,6 +1,6 @@
 """Rules of ResourceSlices, with the limits of pkg/apis/resource/validation in Kubernetes 1.36 and 1.37.
 
-Not checked: the content of ``nodeAllocatableResources`` and ``partitionTypeAttribute`` (alpha, off by default).
+Limit: no partitionable devices, so neither counters nor devices with nodes of their own.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from drawbar.mocks.apiserver.validation import devices, lists, names, nodes, tai
 Json = dict[str, Any]
 
 MAX_DEVICES = 128
-MAX_DEVICES_ADVANCED = 64  # if any has taints, consumes counters or has attributes with lists
-MAX_COUNTER_SETS = 8
-SKIPPABLE = ("*", "NodePrepareResources", "NodeUnprepareResources")
-_COUNTERS_APART = 35  # the first minor version with counters and devices in different slices
+MAX_DEVICES_ADVANCED = 64  # if any has taints or attributes with lists
 
 
 def with_times(spec: Json, *, now: str) -> Json:
@@ -72,7 +69,6 @@ def validate(spec: Json, profile: Profile, old: Json | None = None) -> Iterator[
                 yield errors.invalid_value(path, now, "field is immutable")
     yield from _node(spec)
     yield from _content(spec, profile, old)
-    yield from check_skipped_operations(spec.get("skipNodeOperations") or [], "spec.skipNodeOperations")
 
 
 def _node(spec: Json) -> Iterator[Cause]:
@@ -92,11 +88,10 @@ def _node(spec: Json) -> Iterator[Cause]:
         if len(terms) != 1:
             text = "must have exactly one node selector term"
             yield errors.invalid_value("spec.nodeSelector.nodeSelectorTerms", terms, text)
-    for key in ("allNodes", "perDeviceNodeSelection"):
-        if spec.get(key) is True:
-            selections.append(key)
-        elif spec.get(key) is False:
-            yield errors.invalid_value(f"spec.{key}", False, "must be either unset or set to true")
+    if spec.get("allNodes") is True:
+        selections.append("allNodes")
+    elif spec.get("allNodes") is False:
+        yield errors.invalid_value("spec.allNodes", False, "must be either unset or set to true")
     text = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
     if not selections:
         yield errors.required_value("spec", text)
@@ -107,29 +102,16 @@ def _node(spec: Json) -> Iterator[Cause]:
 
 def _content(spec: Json, profile: Profile, old: Json | None) -> Iterator[Cause]:
     held = spec.get("devices") or []
-    apart = profile.minor >= _COUNTERS_APART
-    if apart and spec.get("sharedCounters") is not None and spec.get("devices") is not None:
-        yield errors.invalid_value("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     before = {device.get("name"): device for device in (old or {}).get("devices") or ()}
-    own_nodes = spec.get("perDeviceNodeSelection") is True
-
-    same_nodes = old is not None and own_nodes is (old.get("perDeviceNodeSelection") is True)
 
     def device(item: Json, path: str) -> Iterator[Cause]:
         earlier = before.get(item.get("name"))
-        if not (same_nodes and earlier == item):  # an unchanged device was checked before
-            yield from devices.validate(item, earlier, path, own_nodes=own_nodes, effects=effects)
+        if earlier != item:  # an unchanged device was checked before
+            yield from devices.validate(item, earlier, path, effects=effects)
 
     effects = taints.effects(profile.minor)
     limit = MAX_DEVICES_ADVANCED if any(_has_advanced_fields(item) for item in held) else MAX_DEVICES
     yield from lists.check_distinct(held, "spec.devices", device, _name, limit=limit)
-    yield from lists.check_distinct(
-        spec.get("sharedCounters") or [],
-        "spec.sharedCounters",
-        devices.counter_set,
-        _name,
-        limit=MAX_COUNTER_SETS,
-    )
     yield from taints.check_slice_taints(spec)
 
 
@@ -140,23 +122,9 @@ def _name(item: Json) -> str:
 def _has_advanced_fields(device: Json) -> bool:
     return bool(
         device.get("taints")
-        or device.get("consumesCounters")
         or any(
             value.get(key) is not None
             for value in (device.get("attributes") or {}).values()
             for key in devices.LISTS
         )
     )
-
-
-def check_skipped_operations(operations: list[str], path: str) -> Iterator[Cause]:
-    """Yield the problems of the node operations that the kubelet skips."""
-    for index, operation in enumerate(operations):
-        if operation not in SKIPPABLE:
-            yield errors.unsupported_value(f"{path}[{index}]", operation, SKIPPABLE)
-        if operation in operations[:index]:
-            yield errors.duplicate_value(f"{path}[{index}]", operation)
-    prepares = "NodePrepareResources" in operations
-    if prepares and not {"NodeUnprepareResources", "*"} & set(operations):
-        text = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
-        yield errors.invalid_value(path, operations, text)
