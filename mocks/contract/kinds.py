@@ -63,12 +63,9 @@ def classic(version: str) -> Mapping[str, Kind]:
         "resourceclaims": Kind(api_version=where, kind="ResourceClaim"),
         "resourceclaimtemplates": Kind(api_version=where, kind="ResourceClaimTemplate"),
         "podschedulingcontexts": Kind(api_version=where, kind="PodSchedulingContext"),
-        "resourceslices": _cluster(where, "ResourceSlice"),
     }
     if version == "v1alpha2":
         own["resourceclasses"] = _cluster(where, "ResourceClass")
-        own["resourceclaimparameters"] = Kind(api_version=where, kind="ResourceClaimParameters")
-        own["resourceclassparameters"] = Kind(api_version=where, kind="ResourceClassParameters")
     else:
         own["deviceclasses"] = _cluster(where, "DeviceClass")
     return {name: kind for name, kind in KINDS.items() if kind.api_version != RESOURCE} | own

@@ -289,12 +289,11 @@ def classic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
     """Return the ``resource.k8s.io`` resources of 1.30 (``v1alpha2``) and 1.31 (``v1alpha3``).
 
     Each of these releases serves only one version of the group, so a client of ``v1`` finds nothing there.
-    PodSchedulingContexts are served whether their gate is on or off.
+    Limit: no ResourceSlices and no parameters of claims and classes, because a driver's controller does not use them.
     """
     version = profile.dynamic_version
     kind = functools.partial(_dynamic, versions=(version,))
     counted = functools.partial(kind, counts_generation=True)
-    slices = functools.partial(kind, plural="resourceslices", kind="ResourceSlice", namespaced=False)
     kinds = (
         kind(plural="resourceclaims", kind="ResourceClaim", schema=_CLASSIC_CLAIM, subresources=("status",)),
         kind(plural="resourceclaimtemplates", kind="ResourceClaimTemplate"),
@@ -309,16 +308,10 @@ def classic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
         return (
             *kinds,
             counted(plural="resourceclasses", kind="ResourceClass", schema=_CLASSIC_CLASS, namespaced=False),
-            counted(plural="resourceclaimparameters", kind="ResourceClaimParameters"),
-            counted(plural="resourceclassparameters", kind="ResourceClassParameters"),
-            slices(counts_generation=True, fields=_make_fields("nodeName", "driverName")),
         )
     return (
         *kinds,
         counted(plural="deviceclasses", kind="DeviceClass", schema=_CLASSIC_CLASS, namespaced=False),
-        slices(
-            counts_generation=True, fields=_make_fields("spec.nodeName", "spec.driver"), schema=schemas.SLICE
-        ),
     )
 
 

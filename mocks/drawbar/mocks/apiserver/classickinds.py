@@ -1,4 +1,4 @@
-"""The kinds of ``resource.k8s.io`` in 1.30 and 1.31: dropped fields, defaults and checks."""
+"""The kinds of ``resource.k8s.io`` in 1.30 and 1.31: defaults and checks."""
 
 # ruff: noqa: ARG002 - the methods of all strategies share one signature
 from __future__ import annotations
@@ -14,7 +14,6 @@ from drawbar.mocks.apiserver.validation import (
     alpharequests,
     claims,
     classicclaims,
-    classicgates,
     resourceclasses,
 )
 
@@ -25,19 +24,16 @@ class Claims(Strategy):
     """ResourceClaims, allocated and deallocated by a driver's controller."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop fields of disabled gates, and default the spec."""
+        """Default the spec."""
         item = super().prepare_create(item, call)
-        return {**item, "spec": _spec(item.get("spec") or {}, {}, self.profile)}
+        return {**item, "spec": _spec(item.get("spec") or {}, self.profile)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Drop fields of disabled gates except those in use, and default the spec."""
+        """Default the spec."""
         item = super().prepare_update(item, old, call)
-        before = old.get("spec") or {}
         if call.subresource != "status":
-            return {**item, "spec": _spec(item.get("spec") or {}, before, self.profile)}
-        if item.get("status") is None:
-            return item
-        return {**item, "status": classicgates.claim_status(item["status"], old, self.profile)}
+            return {**item, "spec": _spec(item.get("spec") or {}, self.profile)}
+        return item
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
@@ -62,12 +58,12 @@ class Templates(Strategy):
     """ResourceClaimTemplates: the spec is immutable."""
 
     def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop and default as for claims."""
-        return self._add_defaults(item, {})
+        """Default as for claims."""
+        return self._add_defaults(item)
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Drop and default as for claims, so that an unchanged template compares as unchanged."""
-        return self._add_defaults(item, (old.get("spec") or {}).get("spec") or {})
+        """Default as for claims, so that an unchanged template compares as unchanged."""
+        return self._add_defaults(item)
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the claim's spec."""
@@ -78,9 +74,9 @@ class Templates(Strategy):
         yield from claims.immutable_spec(item["spec"], old.get("spec") or {})
         yield from _check_claim_spec(item["spec"]["spec"], self.profile, "spec.spec")
 
-    def _add_defaults(self, item: Json, old: Json) -> Json:
+    def _add_defaults(self, item: Json) -> Json:
         outer = item.get("spec") or {}
-        return {**item, "spec": {**outer, "spec": _spec(outer.get("spec") or {}, old, self.profile)}}
+        return {**item, "spec": {**outer, "spec": _spec(outer.get("spec") or {}, self.profile)}}
 
 
 class Contexts(Strategy):
@@ -113,15 +109,6 @@ class ResourceClasses(Strategy):
 class DeviceClasses(Strategy):
     """DeviceClasses of 1.31, with their suitable nodes."""
 
-    def prepare_create(self, item: Json, call: Call) -> Json:
-        """Drop fields of disabled gates."""
-        return {**item, "spec": classicgates.class_spec(item.get("spec") or {}, {}, self.profile)}
-
-    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Drop fields of disabled gates except those in use."""
-        spec = classicgates.class_spec(item.get("spec") or {}, old.get("spec") or {}, self.profile)
-        return {**item, "spec": spec}
-
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
         yield from alpharequests.device_class(item["spec"])
@@ -129,48 +116,6 @@ class DeviceClasses(Strategy):
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """Check the spec."""
         yield from alpharequests.device_class(item["spec"])
-
-
-class Slices(Strategy):
-    """ResourceSlices of both releases, for devices without a controller."""
-
-    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """Check the slice."""
-        if _is_class_based(self.profile):
-            yield from resourceclasses.resource_slice(item)
-        else:
-            yield from alpharequests.resource_slice(item.get("spec") or {})
-
-    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """Check the slice and its immutable fields."""
-        if _is_class_based(self.profile):
-            yield from resourceclasses.resource_slice(item, old)
-        else:
-            yield from alpharequests.resource_slice(item.get("spec") or {}, old.get("spec") or {})
-
-
-class ClaimParameters(Strategy):
-    """ResourceClaimParameters of 1.30."""
-
-    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """Check the whole object."""
-        yield from resourceclasses.claim_parameters(item)
-
-    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """Check the whole object; everything may change."""
-        yield from resourceclasses.claim_parameters(item)
-
-
-class ClassParameters(Strategy):
-    """ResourceClassParameters of 1.30."""
-
-    def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
-        """Check the whole object."""
-        yield from resourceclasses.class_parameters(item)
-
-    def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
-        """Check the whole object; everything may change."""
-        yield from resourceclasses.class_parameters(item)
 
 
 BY_PLURAL: Mapping[str, type[Strategy]] = MappingProxyType(
@@ -180,9 +125,6 @@ BY_PLURAL: Mapping[str, type[Strategy]] = MappingProxyType(
         "podschedulingcontexts": Contexts,
         "resourceclasses": ResourceClasses,
         "deviceclasses": DeviceClasses,
-        "resourceslices": Slices,
-        "resourceclaimparameters": ClaimParameters,
-        "resourceclassparameters": ClassParameters,
     }
 )
 
@@ -192,10 +134,10 @@ def _is_class_based(profile: Profile) -> bool:
     return profile.dynamic_version == "v1alpha2"
 
 
-def _spec(spec: Json, old: Json, profile: Profile) -> Json:
+def _spec(spec: Json, profile: Profile) -> Json:
     if _is_class_based(profile):
         return resourceclasses.add_defaults(spec)
-    return alpharequests.add_defaults(classicgates.claim_spec(spec, old, profile))
+    return alpharequests.add_defaults(spec)
 
 
 def _check_claim_spec(spec: Json, profile: Profile, path: str = "spec") -> Iterator[Cause]:

@@ -10,7 +10,7 @@ from typing import Any
 from drawbar.mocks.apiserver import errors, typechecking
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.strategies import Call, Strategy
-from drawbar.mocks.apiserver.validation import admission, classicgates, events, leases, podclaims
+from drawbar.mocks.apiserver.validation import admission, events, leases, podclaims
 
 Json = dict[str, Any]
 _NESTED_UNTIL = 30  # the last minor version in which a pod's claim has a ``source``
@@ -29,12 +29,7 @@ class Pods(Strategy):
             "serviceAccountName": "default",
             **(item.get("spec") or {}),
         }
-        done = {**item, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
-        return classicgates.pod(done, {}, self.profile)
-
-    def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
-        """Keep the status apart from the rest, without fields of disabled gates."""
-        return classicgates.pod(super().prepare_update(item, old, call), old, self.profile)
+        return {**item, "spec": spec, "status": {"phase": "Pending", "qosClass": "BestEffort"}}
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check that a pod has a container, that each has a name, and that references to claims are complete."""

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from drawbar.mocks.apiserver import definitions, errors, profiles, rules, structural
+from drawbar.mocks.apiserver import definitions, errors, rules, structural
 from drawbar.mocks.apiserver.errors import Cause
 from drawbar.mocks.apiserver.strategies import Call, Strategy
 
 Json = dict[str, Any]
+_SELECTABLE_FIELDS_SINCE = 31  # the first minor version with the gate of selectable fields on by default
 
 
 class Definitions(Strategy):
@@ -18,12 +19,12 @@ class Definitions(Strategy):
 
     def prepare_create(self, item: Json, call: Call) -> Json:
         """Set the defaults, and the status of a definition not yet accepted."""
-        ready = definitions.prepare(self._drop_gated_fields(super().prepare_create(item, call), {}))
+        ready = definitions.prepare(self._drop_gated_fields(super().prepare_create(item, call)))
         return {**ready, "status": definitions.make_initial_status(ready)}
 
     def prepare_update(self, item: Json, old: Json, call: Call) -> Json:
         """Set the defaults."""
-        return definitions.prepare(self._drop_gated_fields(super().prepare_update(item, old, call), old))
+        return definitions.prepare(self._drop_gated_fields(super().prepare_update(item, old, call)))
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """Check the definition."""
@@ -40,11 +41,9 @@ class Definitions(Strategy):
             if new != before:
                 yield errors.invalid_value(f"spec.{'.'.join(path)}", new, "field is immutable")
 
-    def _drop_gated_fields(self, item: Json, old: Json) -> Json:
-        """Drop selectable fields if their gate is off, unless they are already in use."""
-        if not self.profile.is_off(profiles.CUSTOM_FIELD_SELECTORS) or _has_selectable_fields(old):
-            return item
-        if not _has_selectable_fields(item):
+    def _drop_gated_fields(self, item: Json) -> Json:
+        """Drop selectable fields in a release that has them behind a gate."""
+        if self.profile.minor >= _SELECTABLE_FIELDS_SINCE or not _has_selectable_fields(item):
             return item
         versions = [
             {key: value for key, value in version.items() if key != "selectableFields"}

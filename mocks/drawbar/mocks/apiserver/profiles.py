@@ -3,8 +3,8 @@
 Gates and defaults are those of the released API servers. Only gates that affect this server's storage, dropped fields
 or checks are listed. ``kep-5055`` is 1.36 with the proposal's device taints. A ResourceSlice then has devices or
 taints, never both, and a taint may have a description, data and a rate of evictions. No release ever served that form.
-The ``-classic`` profiles are the last two releases with allocation by a driver's controller (KEP-3063), with the
-required gates on.
+The ``-classic`` profiles are the last two releases with allocation by a driver's controller (KEP-3063), always with
+the required gates on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
 GRANULAR_STATUS = "DRAResourceClaimGranularStatusAuthorization"
 CONSUMABLE = "DRAConsumableCapacity"
 LIST_ATTRIBUTES = "DRAListTypeAttributes"
-DYNAMIC_ALLOCATION = "DynamicResourceAllocation"
-CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
-CUSTOM_FIELD_SELECTORS = "CustomResourceFieldSelectors"
 _ALPHA_VERSIONS: Mapping[int, str] = MappingProxyType({30: "v1alpha2", 31: "v1alpha3"})
 
 
@@ -63,10 +60,6 @@ class Profile:
         """Return true if a gate exists in this release and is on."""
         return self.gates.get(gate, False)
 
-    def is_off(self, gate: str) -> bool:
-        """Return true if a gate exists in this release and is off; a graduated feature has no gate."""
-        return not self.gates.get(gate, True)
-
     def with_gates(self, gates: Mapping[str, bool]) -> Profile:
         """Return the same release with some gates set by its operator.
 
@@ -85,9 +78,8 @@ def _profile(release: str, patch: int, **gates: bool) -> Profile:
     return Profile(name=release, release=release, git_version=version, gates=MappingProxyType(gates))
 
 
-def _classic(release: str, patch: int, **gates: bool) -> Profile:
-    """Return a release with the gates of classic dynamic resource allocation on; they are off by default."""
-    return replace(_profile(release, patch, **gates), name=f"{release}-classic")
+def _classic(release: str, patch: int) -> Profile:
+    return replace(_profile(release, patch), name=f"{release}-classic")
 
 
 def _proposal(name: str, base: Profile, **gates: bool) -> Profile:
@@ -116,16 +108,8 @@ _1_36 = _profile(
 
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
-        "1.30-classic": _classic(
-            "1.30", 14, DynamicResourceAllocation=True, CustomResourceFieldSelectors=False
-        ),
-        "1.31-classic": _classic(
-            "1.31",
-            14,
-            DynamicResourceAllocation=True,
-            DRAControlPlaneController=True,
-            CustomResourceFieldSelectors=True,
-        ),
+        "1.30-classic": _classic("1.30", 14),
+        "1.31-classic": _classic("1.31", 14),
         "1.34": _profile(
             "1.34",
             9,

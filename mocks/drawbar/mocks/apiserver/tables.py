@@ -253,12 +253,6 @@ _ALPHA_CLAIM: Columns = [
 _ALPHA: dict[str, Columns] = {  # tables of v1alpha2 that differ from later versions, and removed kinds
     "resourceclaims": [_NAME, *_ALPHA_CLAIM, (_definition("State"), _claim_state), _AGE],
     "resourceclasses": [_NAME, (_definition("DriverName"), _make_cell("driverName", absent="")), _AGE],
-    "resourceslices": [
-        _NAME,
-        (_definition("NodeName"), _make_cell("nodeName", absent="")),
-        (_definition("DriverName"), _make_cell("driverName", absent="")),
-        _AGE,
-    ],
 }
 
 

@@ -1,4 +1,4 @@
-"""Rules of 1.31 (``resource.k8s.io/v1alpha3``): requests without ``exactly``, devices with ``basic``, controllers.
+"""Rules of 1.31 (``resource.k8s.io/v1alpha3``): requests without ``exactly``, controllers.
 
 Source: pkg/apis/resource/validation of Kubernetes 1.31. There were no limits yet for the length of CEL expressions and
 of opaque parameters, and for administrative access.
@@ -15,18 +15,14 @@ from drawbar.mocks.apiserver.validation import (
     claims,
     claimspecs,
     classicclaims,
-    devices,
-    lists,
     names,
     nodes,
     selectors,
 )
 
 Json = dict[str, Any]
-MAX_DEVICES = 128
 _SOURCES = ("FromClaim", "FromClass")
 _UNKNOWN = "must be the name of a request in the claim"
-_NODES = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required"
 
 
 def add_defaults(spec: Json) -> Json:
@@ -101,35 +97,6 @@ def device_class(spec: Json) -> Iterator[Cause]:
     )
     if spec.get("suitableNodes") is not None:
         yield from nodes.selector(spec["suitableNodes"], "suitableNodes")
-
-
-def resource_slice(spec: Json, old: Json | None = None) -> Iterator[Cause]:
-    """Yield every rule broken by a slice's spec, or by its change."""
-    pool, before = spec.get("pool") or {}, old or {}
-    yield from _driver_name(spec.get("driver") or "", "spec.driver")
-    yield from names.pool_name(pool.get("name") or "", "spec.pool.name")
-    count, generation = pool.get("resourceSliceCount") or 0, pool.get("generation") or 0
-    if count <= 0:
-        yield errors.invalid_value("spec.pool.resourceSliceCount", count, "must be greater than zero")
-    if generation < 0:
-        text = "must be greater than or equal to zero"
-        yield errors.invalid_value("spec.pool.generation", generation, text)
-    for path, value, held in (
-        ("spec.pool.name", pool.get("name"), (before.get("pool") or {}).get("name")),
-        ("spec.driver", spec.get("driver"), before.get("driver")),
-        ("spec.nodeName", spec.get("nodeName"), before.get("nodeName")),
-    ):
-        if old is not None and value != held:
-            yield errors.invalid_value(path, value, "field is immutable")
-    yield from _check_nodes(spec)
-    yield from classicclaims.check_distinct(
-        spec.get("devices") or [],
-        "spec.devices",
-        _device,
-        lambda device: device.get("name") or "",
-        limit=MAX_DEVICES,
-        field=".name",
-    )
 
 
 def _request(request: Json, path: str) -> Iterator[Cause]:
@@ -207,44 +174,6 @@ def _allocation(allocation: Json | None, requests: frozenset[str]) -> Iterator[C
         yield from nodes.selector(allocation["nodeSelector"], f"{path}.nodeSelector")
     if allocation.get("controller"):
         yield from _driver_name(allocation["controller"], f"{path}.controller")
-
-
-def _check_nodes(spec: Json) -> Iterator[Cause]:
-    """Yield a problem unless there is exactly one selection of the devices' nodes."""
-    if spec.get("nodeName"):
-        yield from names.subdomain(spec["nodeName"], "spec.nodeName")
-    if spec.get("nodeSelector") is not None:
-        yield from nodes.selector(spec["nodeSelector"], "spec.nodeSelector")
-        terms = spec["nodeSelector"].get("nodeSelectorTerms") or []
-        if len(terms) != 1:
-            path = "spec.nodeSelector.nodeSelectorTerms"
-            yield errors.invalid_value(path, terms, "must have exactly one selector term")
-    selections = (
-        bool(spec.get("nodeName")) + (spec.get("nodeSelector") is not None) + bool(spec.get("allNodes"))
-    )
-    if not selections:
-        yield errors.required_value("spec", _NODES)
-    elif selections > 1:
-        yield errors.invalid_value("spec", "object", _NODES)
-
-
-def _device(device: Json, path: str) -> Iterator[Cause]:
-    yield from names.dns_label(device.get("name") or "", f"{path}.name")
-    basic = device.get("basic")
-    if basic is None:
-        yield errors.required_value(f"{path}.basic")
-        return
-    attributes, capacity = basic.get("attributes") or {}, basic.get("capacity") or {}
-    yield from lists.check_entries(
-        attributes, f"{path}.basic.attributes", names.attribute_name, devices.attribute
-    )
-    yield from lists.check_entries(
-        capacity, f"{path}.basic.capacity", names.attribute_name, lists.check_nothing
-    )
-    if len(attributes) + len(capacity) > devices.MAX_ATTRIBUTES_AND_CAPACITY:
-        limit = devices.MAX_ATTRIBUTES_AND_CAPACITY
-        text = f"the total number of attributes and capacities must not exceed {limit}"
-        yield errors.invalid_value(f"{path}.basic", len(attributes) + len(capacity), text)
 
 
 def _driver_name(value: str, path: str) -> Iterator[Cause]:

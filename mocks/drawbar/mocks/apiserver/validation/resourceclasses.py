@@ -1,7 +1,7 @@
-"""Rules of 1.30 (``resource.k8s.io/v1alpha2``): classes with drivers, claims, handles and parameters.
+"""Rules of 1.30 (``resource.k8s.io/v1alpha2``): classes with drivers, claims and handles.
 
-Source: pkg/apis/resource/validation of Kubernetes 1.30. Not checked: the CEL expressions of structured parameters and
-the attributes of named resources, because a driver's controller does not use them.
+Source: pkg/apis/resource/validation of Kubernetes 1.30. Limit: no structured parameters, because a driver's controller
+does not use them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ Json = dict[str, Any]
 IMMEDIATE, WAIT = "Immediate", "WaitForFirstConsumer"
 MAX_HANDLES = 32
 MAX_DATA_BYTES = 16 * 1024
-_ONE_MODEL = "exactly one structured model field must be set"
 
 
 def add_defaults(spec: Json) -> Json:
@@ -50,37 +49,6 @@ def claim_status(status: Json, old: Json, *, deleted: bool) -> Iterator[Cause]:
         yield errors.forbidden_value("status.reservedFor", "may not be reserved more than once")
 
 
-def claim_parameters(item: Json) -> Iterator[Cause]:
-    """Yield every rule broken by ResourceClaimParameters."""
-    yield from _reference(item.get("generatedFrom"), "generatedFrom")
-    yield from _drivers(item.get("driverRequests") or [], "driverRequests")
-    for index, entry in enumerate(item.get("driverRequests") or ()):
-        path = f"driverRequests[{index}].requests"
-        if not entry.get("requests"):
-            yield errors.required_value(path, "empty entries with no requests are not allowed")
-        yield from _models(entry.get("requests") or [], path)
-
-
-def class_parameters(item: Json) -> Iterator[Cause]:
-    """Yield every rule broken by ResourceClassParameters."""
-    yield from _reference(item.get("generatedFrom"), "generatedFrom")
-    yield from _drivers(item.get("filters") or [], "filters")
-    yield from _models(item.get("filters") or [], "filters")
-    yield from _drivers(item.get("vendorParameters") or [], "vendorParameters")
-
-
-def resource_slice(item: Json, old: Json | None = None) -> Iterator[Cause]:
-    """Yield every rule broken by a ResourceSlice of 1.30, or by its change."""
-    if item.get("nodeName"):
-        yield from names.subdomain(item["nodeName"], "nodeName")
-    yield from names.driver_name(item.get("driverName") or "", "driverName")
-    if item.get("namedResources") is None:
-        yield errors.required_value("", _ONE_MODEL)
-    for key in ("nodeName", "driverName"):
-        if old is not None and item.get(key) != old.get(key):
-            yield errors.invalid_value(key, item.get(key), "field is immutable")
-
-
 def _reference(reference: Json | None, path: str) -> Iterator[Cause]:
     if reference is None:
         return
@@ -109,31 +77,5 @@ def _allocation(status: Json) -> Iterator[Cause]:
 
 def _handle(handle: Json, path: str) -> Iterator[Cause]:
     yield from names.driver_name(handle.get("driverName") or "", f"{path}.driverName")
-    data, structured = handle.get("data") or "", handle.get("structuredData")
-    if len(data.encode()) > MAX_DATA_BYTES:
+    if len((handle.get("data") or "").encode()) > MAX_DATA_BYTES:
         yield errors.longer_than(f"{path}.data", MAX_DATA_BYTES)
-    if structured is None:
-        return
-    if structured.get("nodeName"):
-        yield from names.subdomain(structured["nodeName"], f"{path}.structuredData.nodeName")
-    yield from _models(structured.get("results") or [], f"{path}.structuredData.results")
-    if data:
-        yield errors.invalid_value(path, None, "data and structuredData are mutually exclusive")
-
-
-def _drivers(entries: list[Json], path: str) -> Iterator[Cause]:
-    """Yield a problem for each repeated driver."""
-    seen: set[str] = set()
-    for index, entry in enumerate(entries):
-        here, driver = f"{path}[{index}].driverName", entry.get("driverName") or ""
-        yield from names.driver_name(driver, here)
-        if driver in seen:
-            yield errors.duplicate_value(here, driver)
-        seen.add(driver)
-
-
-def _models(entries: list[Json], path: str) -> Iterator[Cause]:
-    """Yield a problem for each entry without the only supported model."""
-    for index, entry in enumerate(entries):
-        if entry.get("namedResources") is None:
-            yield errors.required_value(f"{path}[{index}]", _ONE_MODEL)
