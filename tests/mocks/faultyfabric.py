@@ -48,6 +48,6 @@ def detach(device_id="d1", host_id="h1", request_id=None):
 
 @asynccontextmanager
 async def fabric_with(*faults, **changes):
-    files = {name: changes.pop(name) for name in ("journal", "state", "forget_operations") if name in changes}
+    files = {name: changes.pop(name) for name in ("journal", "state") if name in changes}
     async with SimulatedFabric.running(describe(faults=list(faults), **changes), **files) as fabric:
         yield fabric

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks import errors as mock_errors
 from drawbar.mocks.fabric import command
@@ -150,21 +150,13 @@ async def test_user_errors_end_in_a_sentence_without_a_traceback(
     assert complaint.exc_info is None
 
 
-async def test_a_restart_can_forget_operations_and_others_can_inject_faults(tmp_path, config):
+async def test_others_can_give_commands(tmp_path, config):
     endpoint, commands = f"unix:{tmp_path}/f.sock", f"unix:{tmp_path}/c.sock"
-    arguments = ["--config", config, "--listen", endpoint, "--state", tmp_path / "s", "--control", commands]
     adapter_config = contract.AdapterConfig(name="f", endpoint=endpoint, timeout_seconds=10)
-    request = contract.AttachRequest(request_id="r", device_id="d1", host_id="h1")
-    async with process(*arguments) as child:
-        await child.stdout.readline()
-        async with await GrpcAdapter.connect(adapter_config) as adapter:
-            assert (await adapter.attach(request)).succeeded
-    async with process(*arguments, "--forget-operations-on-start") as child:
+    async with process("--config", config, "--listen", endpoint, "--control", commands) as child:
         assert json.loads(await child.stdout.readline())["control"] == commands
         async with await GrpcAdapter.connect(adapter_config) as adapter:
-            with pytest.raises(errors.NotFound):
-                await adapter.operation(request_id="r")
-            assert (await adapter.devices()).device("d1").connection.host_id == "h1"
+            await adapter.attach(contract.AttachRequest(request_id="r", device_id="d1", host_id="h1"))
             async with process("--control", commands, "--tell", "surprise-detach", "d1") as other:
                 assert json.loads(await other.stdout.readline()) == {"ok": True}
             assert (await adapter.devices()).device("d1").connection is None

@@ -37,12 +37,12 @@ async def test_commands_in_words_change_the_fabric(fabric, endpoint):
     async def device(device_id="d1"):
         return (await fabric.devices()).device(device_id)
 
-    assert await tell(endpoint, "foreign-attach", "d1", "h1", "2") == {"ok": True}
-    assert (await device()).connection.port_id == "2"
+    assert await tell(endpoint, "foreign-attach", "d1", "h1") == {"ok": True}
+    assert (await device()).connection.port_id == "1"
     await tell(endpoint, "forget-connection", "d1")
     assert (await device()).connection is None
     await tell(endpoint, "recall-connection", "d1")
-    assert (await device()).connection.port_id == "2"
+    assert (await device()).connection.port_id == "1"
     await tell(endpoint, "surprise-detach", "d1")
     assert (await device()).connection is None
     await tell(endpoint, "set-health", "d1", "warning")

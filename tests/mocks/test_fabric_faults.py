@@ -4,12 +4,11 @@ import asyncio
 
 import pytest
 from tests.mocks.faultyfabric import attach, describe, detach, fabric_with
-from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc import server
 from drawbar.fabric.grpc.adapter import GrpcAdapter
-from drawbar.mocks.fabric import faults, latencies
+from drawbar.mocks.fabric import faults
 from drawbar.mocks.testing.virtualtime import in_virtual_time
 
 
@@ -67,7 +66,7 @@ async def test_calls_that_go_well_first_are_skipped_and_null_is_for_ever():
 
 def test_the_first_fault_that_fits_counts_and_others_wait():
     first, second = (faults.Refuse(method="hosts", reason=reason) for reason in ("A", "B"))
-    deck = faults.Deck([first, second], latencies.Dice(0))
+    deck = faults.Deck([first, second])
     drawn = [deck.draw((faults.Refuse,), "hosts") for _ in range(3)]
     assert drawn == [first, second, None]
     assert deck.draw((faults.Hang,), "hosts") is None
@@ -162,36 +161,6 @@ async def test_a_stuck_operation_ends_when_it_is_cancelled_and_not_before():
         assert (await fabric.attach(attach(request_id="again"))).succeeded
 
 
-async def test_a_duplicated_attach_by_model_takes_a_second_device():
-    async with fabric_with({"effect": "duplicate", "method": "attach"}) as fabric:
-        request = contract.AttachRequest(request_id="r", model="m", host_id="h1")
-        first = await fabric.attach(request)
-        await until(fabric, lambda seen: seen["d2"] is not None)
-        assert first.device.id == "d1"
-        operations = [each for each in await fabric.operations() if each.request_id == "r"]
-        assert len({each.id for each in operations}) == 2
-        assert (await fabric.operation(request_id="r")).id == first.id
-
-
-@in_virtual_time
-async def test_a_duplicate_that_is_late_attaches_a_device_again_that_was_detached():
-    async with fabric_with({"effect": "duplicate", "method": "attach", "afterSeconds": 0.05}) as fabric:
-        await fabric.attach(attach())
-        await fabric.detach(detach())
-        assert (await fabric.devices()).device("d1").connection is None
-        await until(fabric, lambda seen: seen["d1"] is not None)
-
-
-@in_virtual_time
-async def test_a_duplicate_that_is_refused_comes_to_nothing():
-    async with fabric_with({"effect": "duplicate", "method": "attach", "afterSeconds": 0.02}) as fabric:
-        await fabric.attach(attach())
-        await fabric.detach(detach())
-        await fabric.attach(attach(host_id="h2"))
-        await waiting.eventually(lambda: not fabric._works._later)
-        assert (await fabric.devices()).device("d1").connection.host_id == "h2"
-
-
 # --- watches ---
 
 
@@ -219,42 +188,20 @@ async def test_only_events_of_the_device_that_was_named_get_lost():
                     break
 
 
-# --- latencies ---
-
-
-async def test_a_slow_inventory_is_as_old_as_its_latency():
-    slow = {"devices": {"kind": "fixed", "seconds": 0.05}}
-    async with fabric_with(latencies=slow) as fabric, asyncio.TaskGroup() as tasks:
-        listing = tasks.create_task(fabric.devices())
-        await asyncio.sleep(0)
-        await fabric.attach(attach())
-        old = await listing
-        assert old.device("d1").connection is None
-        async with fabric.watch(old.version) as events:
-            seen = [await anext(events) for _ in range(4)]
-        assert any(isinstance(event, contract.DeviceChanged) for event in seen)
+# --- times ---
 
 
 @in_virtual_time
-async def test_an_operation_has_the_duration_of_its_seed():
-    taking = {"attach": {"kind": "uniform", "min": 30, "max": 60}}
-    async with fabric_with(latencies=taking, seed=5) as fabric:
-        await fabric.attach(attach("d2"))
-        operation = await fabric.attach(attach("d1"))
-        expected = latencies.Dice(5).seconds(latencies.Uniform(min=30, max=60), "attach", "d1")
-        assert operation.retry_after_seconds == pytest.approx(expected)
+async def test_times_differ_between_their_bounds_and_are_the_same_in_each_run():
+    async def durations():
+        async with fabric_with(attachSeconds=30, mostAttachSeconds=60) as fabric:
+            begun = [await fabric.attach(attach(device)) for device in ("d1", "d2")]
+            return [operation.retry_after_seconds for operation in begun]
 
-
-async def test_faults_by_chance_are_the_same_under_the_same_seed():
-    fault = {"effect": "refuse", "method": "hosts", "times": None, "probability": 0.5}
-
-    async def outcomes(seed):
-        async with fabric_with(fault, seed=seed) as fabric:
-            return [type(await outcome(fabric.hosts())) for _ in range(30)]
-
-    assert await outcomes(1) == await outcomes(1)
-    assert await outcomes(1) != await outcomes(2)
-    assert len(set(await outcomes(1))) == 2
+    first = await durations()
+    assert all(30 <= seconds <= 60 for seconds in first)
+    assert len(set(first)) == 2
+    assert await durations() == first
 
 
 # --- the file ---
@@ -269,9 +216,8 @@ async def test_faults_by_chance_are_the_same_under_the_same_seed():
         ({"effect": "stick", "method": "attach", "device": "d9"}, "the device d9, which no"),
         ({"effect": "stick", "method": "attach", "host": "h9"}, "the host h9, which there is not"),
         ({"effect": "refuse", "method": "hosts", "device": "d1"}, "about no device"),
-        ({"effect": "refuse", "method": "hosts", "probability": 0}, "not above 0"),
         ({"effect": "refuse", "method": "hosts", "times": 0}, "times at least 1"),
-        ({"effect": "duplicate", "method": "attach", "afterSeconds": -1}, "afterSeconds is negative"),
+        ({"effect": "lose-events", "resyncSeconds": -1}, "resyncSeconds is negative"),
     ],
 )
 def test_a_fault_that_cannot_be_is_told_in_one_sentence(fault, words):

@@ -29,10 +29,8 @@ def find_card(tree, serial="SN1"):
 @pytest.mark.parametrize(
     ("how", "present", "powered"),
     [
-        ({"arrival": "unpowered"}, True, False),
-        ({"arrival": "no-link"}, True, True),
         ({"arrival": "not-seen"}, False, True),
-        ({"serial": "SN99"}, True, True),
+        ({"identifiers": {"nvme-serial": "SN99"}}, True, True),
         ({"driver": ""}, True, True),
         ({"arrival": "late", "lateSeconds": 60}, False, False),
     ],
@@ -49,13 +47,6 @@ async def test_a_device_that_is_attached_and_not_seen_on_the_host(tree, how, pre
         assert tree.list_attached_cards() == {}
         await fabric.attach(attach(request_id="again"))
         assert find_card(tree).slot == "1"
-
-
-async def test_a_device_can_be_at_another_address(tree):
-    fault = {"effect": "appear", "address": "0000:77:00.0"}
-    async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
-        await fabric.attach(attach())
-        assert find_card(tree).address == "0000:77:00.0"
 
 
 async def test_a_late_device_appears_only_if_it_is_still_attached(tree):
@@ -75,33 +66,6 @@ async def test_a_late_device_appears_only_if_it_is_still_attached(tree):
         assert [card.serial for card in tree.list_attached_cards().values()] == ["SN3"]
 
 
-async def test_a_device_that_cannot_be_where_it_is_told_to_does_not_end_the_fabric(tree, caplog):
-    fault = {"effect": "appear", "arrival": "late", "address": "0000:02:00.0"}
-    async with fabric_with(fault, hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
-        await fabric.attach(attach())
-        await waiting.eventually(lambda: caplog.records)
-        assert (await fabric.attach(attach("d2"))).succeeded
-
-
-# --- a restart ---
-
-
-async def test_a_restart_can_forget_operations_and_keeps_connections(tmp_path):
-    async with fabric_with(
-        {"effect": "stick", "method": "attach", "device": "d2"}, state=tmp_path / "s"
-    ) as fabric:
-        await fabric.attach(attach("d1"))
-        assert not (await fabric.attach(attach("d2"))).done
-    async with fabric_with(state=tmp_path / "s", forget_operations=True) as fabric:
-        assert await fabric.operations() == ()
-        with pytest.raises(errors.NotFound):
-            await fabric.operation(request_id="a-d1-h1")
-        devices = await fabric.devices()
-        assert devices.device("d1").connection.request_id == "a-d1-h1"
-        assert devices.device("d2").connection is None
-        assert (await fabric.attach(attach("d2"))).succeeded
-
-
 # --- the invariants under every fault ---
 
 METHODS = st.sampled_from(["attach", "detach"])
@@ -109,13 +73,12 @@ EFFECTS = st.one_of(
     st.fixed_dictionaries({"effect": st.just("refuse"), "method": METHODS}),
     st.fixed_dictionaries({"effect": st.just("fail"), "method": METHODS, "happens": st.booleans()}),
     st.fixed_dictionaries({"effect": st.just("stick"), "method": METHODS}),
-    st.fixed_dictionaries({"effect": st.just("duplicate"), "method": METHODS}),
     st.fixed_dictionaries({"effect": st.just("lose-reply"), "method": METHODS}),
     st.fixed_dictionaries({"effect": st.just("lose-events"), "resyncSeconds": st.just(0.0)}),
 )
 TOLD = st.lists(
-    st.tuples(EFFECTS, st.floats(0.1, 1.0), st.integers(1, 3)).map(
-        lambda each: {**each[0], "probability": each[1], "times": each[2]}
+    st.tuples(EFFECTS, st.integers(0, 3), st.integers(1, 3)).map(
+        lambda each: {**each[0], "skip": each[1], "times": each[2]}
     ),
     max_size=6,
 )
@@ -130,7 +93,6 @@ ACTS = st.lists(
                 "take",
                 "foreign",
                 "forget",
-                "finish",
                 "remove",
                 "add",
                 "port",
@@ -144,14 +106,13 @@ ACTS = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(faults=TOLD, acts=ACTS, seed=st.integers(0, 3))
-def test_faults_never_put_a_device_on_two_ports_or_two_on_one(faults, acts, seed):
-    asyncio.run(walk(faults, acts, seed))
+@given(faults=TOLD, acts=ACTS)
+def test_faults_never_put_a_device_on_two_ports_or_two_on_one(faults, acts):
+    asyncio.run(walk(faults, acts))
 
 
-async def walk(faults, acts, seed):
-    taking = {kind: {"kind": "uniform", "max": 0.003} for kind in ("attach", "detach")}
-    async with fabric_with(*faults, seed=seed, latencies=taking) as fabric:
+async def walk(faults, acts):
+    async with fabric_with(*faults, mostAttachSeconds=0.003, mostDetachSeconds=0.003) as fabric:
         for number, (act, device_id, host_id) in enumerate(acts):
             with suppress(errors.Refused, errors.Transient, errors.Misconfigured):
                 await perform(fabric, act, device_id, host_id, str(number))
@@ -178,8 +139,8 @@ async def perform(fabric, act, device_id, host_id, request_id):
             await fabric.take_away(device_id)
         case "foreign":
             await fabric.console.foreign_attach(device_id, host_id)
-        case "forget" | "finish":
-            await fabric.console.forget_operations("drop" if act == "forget" else "finish")
+        case "forget":
+            await fabric.console.forget_operations()
         case _:
             await refit(fabric.console, act, device_id, host_id)
 

@@ -103,18 +103,6 @@ async def test_a_host_without_a_free_port_is_exhausted():
         assert (caught.value.reason, caught.value.host_id) == (errors.Reason.NO_FREE_PORT, "h2")
 
 
-async def test_another_owner_can_name_a_port_and_is_refused_when_it_is_taken():
-    async with fabric_with() as fabric:
-        await fabric.console.foreign_attach("d1", "h1", "2")
-        assert (await fabric.devices()).device("d1").connection.port_id == "2"
-        with pytest.raises(errors.FailedPrecondition) as caught:
-            await fabric.console.foreign_attach("d2", "h1", "2")
-        assert caught.value.reason == "PORT_IN_USE"
-        with pytest.raises(errors.NotFound):
-            await fabric.console.foreign_attach("d2", "h1", "9")
-        assert (await fabric.attach(attach("d2"))).device.connection.port_id == "1"
-
-
 async def test_an_attach_by_model_takes_the_free_devices_one_by_one():
     async with fabric_with() as fabric:
         chosen = []

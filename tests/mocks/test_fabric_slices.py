@@ -31,7 +31,8 @@ async def test_a_slice_outlives_a_restart_that_forgets_operations_and_is_never_m
     async with SimulatedFabric.running(make_configuration(), state=state) as fabric:
         made = (await fabric.create_slice(request())).device
         await fabric.attach(contract.AttachRequest(request_id="a", device_id=made.id, host_id="h1"))
-    async with SimulatedFabric.running(make_configuration(), state=state, forget_operations=True) as fabric:
+        await fabric.console.forget_operations()
+    async with SimulatedFabric.running(make_configuration(), state=state) as fabric:
         with pytest.raises(errors.NotFound):
             await fabric.operation(request_id="r1")
         assert (await fabric.create_slice(request())).device.id == made.id

@@ -64,9 +64,8 @@ class CompositeStorm(world.Storm):
 
     def describe_fabric(self):
         # Otherwise all members would always arrive at once.
-        times = {"attach": {"kind": "uniform", "min": 1, "max": 8}, "detach": {"kind": "uniform", "max": 4}}
-        described = super().describe_fabric() | {"latencies": times}
-        return {name: value for name, value in described.items() if not name.endswith("Seconds")}
+        times = {"attachSeconds": 1, "mostAttachSeconds": 8, "detachSeconds": 0, "mostDetachSeconds": 4}
+        return super().describe_fabric() | times
 
     def extra_spec(self):
         return {"composites": _as_spec(self.composites)}

@@ -80,11 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state", type=Path, metavar="FILE", help="keep attachments and operations over a restart"
     )
     parser.add_argument(
-        "--forget-operations-on-start",
-        action="store_true",
-        help="of --state, keep only the hardware's part: forget all operations and drop those in flight",
-    )
-    parser.add_argument(
         "--control", metavar="unix:/PATH", help="the control socket for commands, one JSON object a line"
     )
     parser.add_argument(
@@ -167,12 +162,7 @@ async def _serve_until(
                 connections = await cluster.connections()
                 records.StateFile(args.state).save(lambda: records.State(connections=connections))
         fabric = await stack.enter_async_context(
-            SimulatedFabric.running(
-                described,
-                journal=args.journal,
-                state=args.state,
-                forget_operations=args.forget_operations_on_start,
-            )
+            SimulatedFabric.running(described, journal=args.journal, state=args.state)
         )
         if cluster is not None:
             cluster.keep(fabric.console)

@@ -40,14 +40,11 @@ class ForeignAttach(_Command, frozen=True, kw_only=True, tag="foreign-attach"):
 
     device: str
     host: str
-    port: str | None = None
     mark: str | None = None
 
 
 class ForgetOperations(_Command, frozen=True, kw_only=True, tag="forget-operations"):
-    """Restart the manager without its operations; drop or finish those in flight."""
-
-    in_flight: Literal["drop", "finish"] = "drop"
+    """Restart the manager without its operations; drop those in flight."""
 
 
 class AddDevice(_Command, frozen=True, kw_only=True, tag="add-device"):
@@ -133,10 +130,10 @@ async def carry_out(console: Console, command: Command) -> None:
             console.forget_connection(device)
         case RecallConnection(device=device):
             console.recall_connection(device)
-        case ForeignAttach(device=device, host=host, port=port, mark=mark):
-            await console.foreign_attach(device, host, port, mark=mark)
-        case ForgetOperations(in_flight=in_flight):
-            await console.forget_operations(in_flight)
+        case ForeignAttach(device=device, host=host, mark=mark):
+            await console.foreign_attach(device, host, mark=mark)
+        case ForgetOperations():
+            await console.forget_operations()
         case RemoveDevice(device=device):
             await console.remove_device(device)
         case AddDevice(enclosure=enclosure, device=spec):

@@ -16,7 +16,6 @@ from drawbar.mocks import identities
 from drawbar.mocks.fabric import faults as fault_kinds
 from drawbar.mocks.fabric import slots
 from drawbar.mocks.fabric.faults import Fault
-from drawbar.mocks.fabric.latencies import Distribution, Fixed, Latencies
 
 PORTS_PER_HOST = 4
 
@@ -144,11 +143,11 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     Attributes:
         hosts: the hosts of the fabric.
         enclosures: the chassis with their devices.
-        attach_seconds: the constant time of an attach, in seconds.
-        detach_seconds: the constant time of a detach, in seconds.
+        attach_seconds: the time of an attach, in seconds; so long takes also an operation on a slice.
+        detach_seconds: the time of a detach, in seconds.
+        most_attach_seconds: if it is above `attach_seconds`, attaches take different times up to this one.
+        most_detach_seconds: the same for detaches.
         attach_fails: the failing attaches; a short form of `faults`.
-        seed: the seed of all probabilities and latencies.
-        latencies: the distributions of times.
         faults: the faults; see `drawbar.mocks.fabric.faults`.
         token: the token required of callers; empty for none.
         keeps_marks: true if the mark of an attach is kept with the connection.
@@ -161,9 +160,9 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     enclosures: tuple[EnclosureSpec, ...] = ()
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
+    most_attach_seconds: float = 0.0
+    most_detach_seconds: float = 0.0
     attach_fails: tuple[AttachFailure, ...] = ()
-    seed: int = 0
-    latencies: Latencies = Latencies()
     faults: tuple[Fault, ...] = ()
     token: str = ""
     keeps_marks: bool = True
@@ -174,16 +173,11 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         """Return the faults; those of `attach_fails` come first."""
         return (*(failure.fault() for failure in self.attach_fails), *self.faults)
 
-    def operation_seconds(self, kind: contract.OperationKind) -> Distribution:
-        """Return the distribution of an operation's time."""
-        match kind:
-            case contract.OperationKind.ATTACH:
-                return self.latencies.attach or Fixed(seconds=self.attach_seconds)
-            case contract.OperationKind.DETACH:
-                return self.latencies.detach or Fixed(seconds=self.detach_seconds)
-            case _:
-                # Operations on slices take as long as an attach.
-                return Fixed(seconds=self.attach_seconds)
+    def operation_bounds(self, kind: contract.OperationKind) -> tuple[float, float]:
+        """Return the shortest and the longest time of an operation, in seconds."""
+        if kind is contract.OperationKind.DETACH:
+            return self.detach_seconds, max(self.detach_seconds, self.most_detach_seconds)
+        return self.attach_seconds, max(self.attach_seconds, self.most_attach_seconds)
 
     def device_ids(self) -> frozenset[str]:
         """Return the ids of all devices."""
@@ -209,9 +203,9 @@ class _Outline(_Strict, frozen=True, kw_only=True):
     enclosures: list[msgspec.Raw] = []
     attach_seconds: float = 0.0
     detach_seconds: float = 0.0
+    most_attach_seconds: float = 0.0
+    most_detach_seconds: float = 0.0
     attach_fails: list[msgspec.Raw] = []
-    seed: int = 0
-    latencies: msgspec.Raw = msgspec.Raw(b"{}")
     faults: list[msgspec.Raw] = []
     token: str = ""
     keeps_marks: bool = True
@@ -334,9 +328,9 @@ def parse(text: bytes) -> Configuration:
         enclosures=tuple(enclosures),
         attach_seconds=outline.attach_seconds,
         detach_seconds=outline.detach_seconds,
+        most_attach_seconds=outline.most_attach_seconds,
+        most_detach_seconds=outline.most_detach_seconds,
         attach_fails=tuple(_read_all(outline.attach_fails, AttachFailure, "attachFails", problems)),
-        seed=outline.seed,
-        latencies=_read(outline.latencies, Latencies, "latencies", problems) or Latencies(),
         faults=tuple(_read_all(outline.faults, fault_kinds.FAULT, "faults", problems)),
         token=outline.token,
         keeps_marks=outline.keeps_marks,
@@ -394,12 +388,6 @@ def find_problems(configuration: Configuration) -> list[str]:
         for enclosure in configuration.enclosures
         for host_id in enclosure.hosts
         if host_id not in {host.id for host in configuration.hosts}
-    ]
-    problems += configuration.latencies.problems()
-    problems += [
-        f"latencies.{kind} and {kind}Seconds are both given; leave one out"
-        for kind in (contract.OperationKind.ATTACH, contract.OperationKind.DETACH)
-        if getattr(configuration.latencies, kind) and getattr(configuration, f"{kind}_seconds")
     ]
     devices = set(ids)
     host_ids = frozenset(host.id for host in configuration.hosts)

@@ -1,7 +1,6 @@
 """The operator's console of the simulated fabric manager, outside the contract of its callers."""
 
 import asyncio
-from typing import Literal
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import faults, slots
@@ -90,22 +89,20 @@ class Console:
             self._world.release(device_id)
             self._works.save()
 
-    async def foreign_attach(
-        self, device_id: str, host_id: str, port_id: str | None = None, *, mark: str | None = None
-    ) -> None:
+    async def foreign_attach(self, device_id: str, host_id: str, *, mark: str | None = None) -> None:
         """Connect a device as another cluster's request does, under that cluster's mark if given.
 
         Raises:
-            NotFound: no such device, host or port.
+            NotFound: no such device or host.
             Aborted: the device has an operation in flight.
-            FailedPrecondition: IN_USE, PORT_IN_USE.
+            FailedPrecondition: IN_USE.
             ResourceExhausted: NO_FREE_PORT.
         """
         stock = self._world.stock
         stock.known_host(host_id)
         if not stock.reaches(stock.device(device_id), host_id):
             raise stock.unreachable(device_id, host_id)
-        port = stock.free_port(host_id) if port_id is None else stock.usable_port(host_id, port_id)
+        port = stock.free_port(host_id)
         connection = self._world.reserve(device_id)
         try:
             if connection is not None:
@@ -173,15 +170,10 @@ class Console:
         self._world.stock.set_port(host_id, port_id, faulty=faulty)
         self._works.save()
 
-    async def forget_operations(self, in_flight: Literal["finish", "drop"] = "drop") -> None:
-        """Restart the manager without its operations; watchers list again.
-
-        Args:
-            in_flight: `finish` lets the hardware finish the operations in flight; `drop` cancels them if possible.
-        """
+    async def forget_operations(self) -> None:
+        """Restart the manager without its operations; cancel those in flight if possible. Watchers list again."""
         self._world.forget()
-        if in_flight == "drop":
-            await self._works.cancel_all()
+        await self._works.cancel_all()
         self._history.resync()
         self._works.save()
 

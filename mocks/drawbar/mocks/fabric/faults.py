@@ -1,8 +1,8 @@
-"""The faults of a simulated fabric, each for some calls, a number of times, with a probability.
+"""The faults of a simulated fabric, each for some calls, a number of times.
 
-A call is hit by the first matching fault with hits left whose draw succeeds. There is one such draw for each stage:
-before the call is heard (`refuse`, `hang`), for the operation (`fail`, `stick`, `duplicate`), for the card on the host
-(`appear`) and for the answer (`lose-reply`). So one attach can both appear late and lose its reply.
+A call is hit by the first matching fault with hits left. There is one such fault for each stage: before the call is
+heard (`refuse`, `hang`), for the operation (`fail`, `stick`), for the card on the host (`appear`) and for the answer
+(`lose-reply`). So one attach can both appear late and lose its reply.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from drawbar.fabric import contract, errors, witnesses
-from drawbar.mocks.fabric import latencies
 
 Method: TypeAlias = Literal[
     "attach",
@@ -38,14 +37,12 @@ class _Fault(
         host: the host of matching calls; only attach and detach have one.
         skip: the number of matching calls that succeed before the first hit.
         times: the number of hits; null for no limit.
-        probability: the probability of a hit for a matching call.
     """
 
     device: str | None = None
     host: str | None = None
     skip: int = 0
     times: int | None = 1
-    probability: float = 1.0
 
 
 class _Failing(_Fault, frozen=True, kw_only=True):
@@ -104,19 +101,6 @@ class Stick(_Fault, frozen=True, kw_only=True, tag="stick"):
     method: contract.OperationKind
 
 
-class Duplicate(_Fault, frozen=True, kw_only=True, tag="duplicate"):
-    """The manager carries the request out a second time, as an operation of its own with the same request id.
-
-    If the device was detached meanwhile, an attach attaches it again; an attach by model takes a second device.
-
-    Attributes:
-        after_seconds: the pause between the two operations, in seconds.
-    """
-
-    method: contract.OperationKind
-    after_seconds: float = 0.0
-
-
 class LoseReply(_Fault, frozen=True, kw_only=True, tag="lose-reply"):
     """The request is carried out but its answer is lost: the call ends UNAVAILABLE, side effects unknown.
 
@@ -132,20 +116,15 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
     """The fabric attaches the device, but it comes up incorrectly on the host, which needs a mocked tree.
 
     Attributes:
-        arrival: `late` comes up after `late_seconds`, `unpowered` waits for the slot's power, `no-link` is present but
-            never comes up, `not-seen` is absent.
+        arrival: `late` comes up after `late_seconds`, `not-seen` is absent.
         late_seconds: the delay of `late`, in seconds.
-        address: its PCI address, on another bus than the slot's own.
-        serial: a serial number that differs from the device's.
         identifiers: the kernel's identifiers by kind, if they differ from the manager's.
         driver: the bound driver; "" for none.
         unassigned: true if the host has no addresses for its memory.
     """
 
-    arrival: Literal["complete", "late", "unpowered", "no-link", "not-seen"] = "complete"
+    arrival: Literal["complete", "late", "not-seen"] = "complete"
     late_seconds: float = 0.0
-    address: str | None = None
-    serial: str | None = None
     identifiers: dict[witnesses.Kind, str] | None = None
     driver: str | None = None
     unassigned: bool = False
@@ -171,7 +150,7 @@ class LoseEvents(_Fault, frozen=True, kw_only=True, tag="lose-events"):
         return "event"
 
 
-Fault: TypeAlias = Refuse | Hang | Fail | Stick | Duplicate | LoseReply | Appear | LoseEvents
+Fault: TypeAlias = Refuse | Hang | Fail | Stick | LoseReply | Appear | LoseEvents
 FAULT: Any = Fault
 """The union as a value for msgspec, which decodes by tag; mypy has no type for it."""
 Kind = TypeVar("Kind", bound=Fault)
@@ -184,7 +163,6 @@ class Deck:
 
     Args:
         faults: the faults in the order of matching.
-        dice: the source of chance.
         seen: the number of matching calls by index.
         used: the number of hits by index.
     """
@@ -192,13 +170,11 @@ class Deck:
     def __init__(
         self,
         faults: Sequence[Fault],
-        dice: latencies.Dice,
         *,
         seen: Mapping[str, int] | None = None,
         used: Mapping[str, int] | None = None,
     ) -> None:
         self.faults = list(faults)
-        self._dice = dice
         self.seen = dict(seen or {})
         self.used = dict(used or {})
 
@@ -232,7 +208,7 @@ class Deck:
         if fault.times is not None and self.used.get(index, 0) >= fault.times:
             return False
         self.seen[index] = self.seen.get(index, 0) + 1
-        if self.seen[index] <= fault.skip or not self._dice.happens(fault.probability, "fault", index):
+        if self.seen[index] <= fault.skip:
             return False
         self.used[index] = self.used.get(index, 0) + 1
         return True
@@ -251,12 +227,9 @@ def problems(fault: Fault, *, devices: frozenset[str], hosts: frozenset[str]) ->
     ):
         if named and str(fault.method) not in methods:
             sentences.append(f"a call of {fault.method} is about no {kind}; leave it out")
-    if not 0 < fault.probability <= 1:
-        sentences.append(f"probability {fault.probability:g} is not above 0 and at most 1")
     if fault.skip < 0 or (fault.times is not None and fault.times < 1):
         sentences.append("skip is at least 0 and times at least 1, or null for always")
     seconds = {
-        "afterSeconds": getattr(fault, "after_seconds", 0.0),
         "lateSeconds": getattr(fault, "late_seconds", 0.0),
         "resyncSeconds": getattr(fault, "resync_seconds", 0.0),
     }

@@ -65,7 +65,6 @@ class State:
         records: the remembered operations, oldest first.
         failures_used: the number of hits, by index in the list of faults.
         failures_seen: the number of matching calls, by index in the list of faults.
-        draws: the number of draws, by key.
         added: the devices and slices added at run time, as free devices.
         removed: the ids of removed devices of the configuration.
         healths: the changed healths, by device id.
@@ -78,7 +77,6 @@ class State:
     records: tuple[Record, ...] = ()
     failures_used: Mapping[str, int] = field(default_factory=dict)
     failures_seen: Mapping[str, int] = field(default_factory=dict)
-    draws: Mapping[str, int] = field(default_factory=dict)
     added: tuple[contract.Device, ...] = ()
     removed: tuple[str, ...] = ()
     healths: Mapping[str, contract.Health] = field(default_factory=dict)

@@ -1,15 +1,14 @@
-"""The simulated fabric as an adapter, with the manager's silence, latencies and faults around every call."""
+"""The simulated fabric as an adapter, with the manager's silence and faults around every call."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, Self
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration as configurations
-from drawbar.mocks.fabric import faults, latencies, records, slots
+from drawbar.mocks.fabric import faults, records, slots
 from drawbar.mocks.fabric import journal as journals
 from drawbar.mocks.fabric.console import Console
 from drawbar.mocks.fabric.history import History
@@ -71,20 +70,15 @@ class SimulatedFabric(contract.FabricAdapter):
         tasks: asyncio.TaskGroup,
         journal: journals.Journal,
         state: records.StateFile,
-        forget_operations: bool = False,
     ) -> None:
-        self._latencies = configuration.latencies
         self._keeps_marks = configuration.keeps_marks
         self._names_devices = configuration.chooses == "any"
         self._carves = any(spec.slice_step_bytes for _, spec in configuration.devices())
         self.door = Door(configuration.token)
         loaded = state.load()
-        if forget_operations:
-            loaded = replace(loaded, records=())
         self._history = History()
-        self._dice = latencies.Dice(configuration.seed, loaded.draws)
         self._deck = faults.Deck(
-            configuration.all_faults(), self._dice, seen=loaded.failures_seen, used=loaded.failures_used
+            configuration.all_faults(), seen=loaded.failures_seen, used=loaded.failures_used
         )
         self._world = World(configuration, loaded, self._history)
         host_slots = slots.Slots({host.id: Path(host.sysfs) for host in configuration.hosts if host.sysfs})
@@ -92,7 +86,6 @@ class SimulatedFabric(contract.FabricAdapter):
             configuration,
             self._world,
             deck=self._deck,
-            dice=self._dice,
             host_slots=host_slots,
             tasks=tasks,
             journal=journal,
@@ -113,7 +106,6 @@ class SimulatedFabric(contract.FabricAdapter):
         *,
         journal: Path | None = None,
         state: Path | None = None,
-        forget_operations: bool = False,
     ) -> AsyncIterator[Self]:
         """Run a fabric until the block ends; resume the saved operations in flight.
 
@@ -121,7 +113,6 @@ class SimulatedFabric(contract.FabricAdapter):
             configuration: the whole fabric.
             journal: the file of the journal, or None.
             state: the file of the saved state, or None.
-            forget_operations: true to drop the saved operations, including those in flight.
 
         Raises:
             InvalidConfiguration: the state file cannot be read.
@@ -133,7 +124,6 @@ class SimulatedFabric(contract.FabricAdapter):
                     tasks=tasks,
                     journal=lines,
                     state=records.StateFile(state),
-                    forget_operations=forget_operations,
                 )
                 fabric._works.resume()
                 try:
@@ -191,41 +181,36 @@ class SimulatedFabric(contract.FabricAdapter):
         )
 
     async def hosts(self) -> tuple[contract.Host, ...]:
-        """Return the hosts as of the start of the call, after the latency."""
+        """Return the hosts."""
         await self._hear("hosts")
-        hosts = self._world.hosts()
-        await self._pass(self._latencies.hosts, "hosts")
-        return hosts
+        return self._world.hosts()
 
     async def devices(self) -> contract.Inventory:
-        """Return the devices as of the start of the call, after the latency."""
+        """Return the devices."""
         await self._hear("devices")
-        inventory = self._world.inventory()
-        await self._pass(self._latencies.devices, "devices")
-        return inventory
+        return self._world.inventory()
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Begin an attach; an attach without a duration is finished on return."""
-        return await self._begin(request, "attach", self._latencies.attach_call)
+        return await self._begin(request, "attach")
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
         """Begin a detach; a detach without a duration is finished on return."""
-        return await self._begin(request, "detach", self._latencies.detach_call)
+        return await self._begin(request, "detach")
 
     async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
         """Begin to create a slice; if an attach has no duration, it is finished on return."""
-        return await self._begin(request, contract.OperationKind.CREATE_SLICE, None)
+        return await self._begin(request, contract.OperationKind.CREATE_SLICE)
 
     async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
         """Begin to delete a slice; if an attach has no duration, it is finished on return."""
-        return await self._begin(request, contract.OperationKind.DELETE_SLICE, None)
+        return await self._begin(request, contract.OperationKind.DELETE_SLICE)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """Return the operation of this id or request id."""
         await self._hear("operation")
-        await self._pass(self._latencies.operation, "operation")
         if operation_id is not None and request_id is None:
             return self._works.estimate_progress(self._world.record(operation_id))
         if request_id is not None and operation_id is None:
@@ -235,13 +220,11 @@ class SimulatedFabric(contract.FabricAdapter):
     async def operations(self) -> tuple[contract.Operation, ...]:
         """Return the remembered operations."""
         await self._hear("operations")
-        await self._pass(self._latencies.operations, "operations")
         return tuple(self._works.estimate_progress(record) for record in self._world.list_records())
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """Cancel the operation and return it; once the slot changes, cancelling has no effect."""
         await self._hear("cancel")
-        await self._pass(self._latencies.cancel, "cancel")
         self._world.record(operation_id)
         await self._works.cancel(operation_id)
         return self._works.estimate_progress(self._world.record(operation_id))
@@ -266,13 +249,10 @@ class SimulatedFabric(contract.FabricAdapter):
         self._check_open()
         await self.console.surprise_detach(device_id)
 
-    # --- silence, latencies and faults ---
+    # --- silence and faults ---
 
     async def _begin(
-        self,
-        request: records.Request,
-        method: contract.OperationKind | str,
-        latency: latencies.Distribution | None,
+        self, request: records.Request, method: contract.OperationKind | str
     ) -> contract.Operation:
         slices = {contract.OperationKind.CREATE_SLICE, contract.OperationKind.DELETE_SLICE}
         if method in slices and not self._carves:
@@ -282,7 +262,6 @@ class SimulatedFabric(contract.FabricAdapter):
         )
         await self._hear(method, device=request.device_id, host=host_id)
         record = await self._works.begin(request)
-        await self._pass(latency, f"{method}-call", record.device_id)
         lost = self._deck.draw((faults.LoseReply,), method, device=record.device_id, host=record.host_id)
         if lost is not None:
             self._works.save()
@@ -300,18 +279,6 @@ class SimulatedFabric(contract.FabricAdapter):
                 raise refusal.error()
             case faults.Hang():
                 await self._never()
-
-    async def _pass(self, latency: latencies.Distribution | None, *key: str) -> None:
-        """Wait for the latency of a call; end early if the fabric ends."""
-        seconds = self._dice.seconds(latency, "call", *key)
-        if seconds == 0:
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closing.wait()
-        except TimeoutError:
-            return
-        self._check_open()
 
     async def _lose_reply(self, *, hang: bool) -> NoReturn:
         if hang:

@@ -87,8 +87,6 @@ def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.App
         if appear is None:
             tree.attach(slot, card)
             return
-        if appear.serial is not None:
-            card = dataclasses.replace(card, serial=appear.serial, identifiers=None)
         if appear.identifiers is not None:
             made = (witnesses.identifier(kind, text) for kind, text in appear.identifiers.items())
             card = dataclasses.replace(card, identifiers=tuple(each for each in made if each is not None))
@@ -96,7 +94,7 @@ def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.App
             card = dataclasses.replace(card, driver=appear.driver)
         card = dataclasses.replace(card, unassigned=appear.unassigned)
         arrival = sysfs.Arrival.COMPLETE if appear.arrival == "late" else sysfs.Arrival(appear.arrival)
-        tree.attach(slot, card, address=appear.address, arrival=arrival)
+        tree.attach(slot, card, arrival=arrival)
     except (OSError, sysfs.ImpossibleWorld) as error:
         raise _make_slot_fault(root, port_id, error) from error
 

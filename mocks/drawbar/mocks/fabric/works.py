@@ -1,4 +1,4 @@
-"""The executor of a simulated fabric's operations: the world's rules plus time, chance, files and slots.
+"""The executor of a simulated fabric's operations: the world's rules plus time, files and slots.
 
 An operation is one task. It waits and changes the slot of the host's mocked tree. Then, in one step without an await,
 it changes the world, saves the state and writes the journal. So no reader sees a partial change.
@@ -6,12 +6,14 @@ it changes the world, saves the state and writes the journal. So no reader sees 
 
 import asyncio
 import logging
+import random
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration as configurations
-from drawbar.mocks.fabric import faults, latencies, records, slots
+from drawbar.mocks.fabric import faults, records, slots
 from drawbar.mocks.fabric import journal as journals
 from drawbar.mocks.fabric.world import World
 
@@ -29,7 +31,7 @@ class Course:
     """
 
     seconds: float
-    trouble: faults.Fail | faults.Stick | faults.Duplicate | None = None
+    trouble: faults.Fail | faults.Stick | None = None
     appear: faults.Appear | None = None
 
 
@@ -42,7 +44,6 @@ class Works:
         world: World,
         *,
         deck: faults.Deck,
-        dice: latencies.Dice,
         host_slots: slots.Slots,
         tasks: asyncio.TaskGroup,
         journal: journals.Journal,
@@ -51,7 +52,7 @@ class Works:
         self._configuration = configuration
         self._world = world
         self._deck = deck
-        self._dice = dice
+        self._draws: Counter[str] = Counter()
         self._host_slots = host_slots
         self._tasks = tasks
         self._journal = journal
@@ -75,7 +76,9 @@ class Works:
         record, new = self._world.begin(request)
         if new:
             course = self._course(record)
-            task = self._launch(record, course)
+            self.save()
+            self._log("started", record)
+            task = self._start(record, course)
             if course.seconds == 0 and not isinstance(course.trouble, faults.Stick):
                 # `wait` leaves the task running if the caller is cancelled, so that no attach stays half done.
                 await asyncio.wait({task})
@@ -110,7 +113,6 @@ class Works:
                 self._world.state(),
                 failures_used=dict(self._deck.used),
                 failures_seen=dict(self._deck.seen),
-                draws=dict(self._dice.used),
             )
         )
 
@@ -128,18 +130,20 @@ class Works:
     def _course(self, record: records.Record) -> Course:
         kind = record.operation.kind
         about = {"device": record.device_id, "host": record.host_id}
-        trouble = self._deck.draw((faults.Fail, faults.Stick, faults.Duplicate), kind, **about)
-        assert trouble is None or isinstance(trouble, faults.Fail | faults.Stick | faults.Duplicate)
+        trouble = self._deck.draw((faults.Fail, faults.Stick), kind, **about)
+        assert trouble is None or isinstance(trouble, faults.Fail | faults.Stick)
         return Course(
-            seconds=self._dice.seconds(self._configuration.operation_seconds(kind), kind, record.device_id),
+            seconds=self._draw_seconds(kind, record.device_id),
             trouble=trouble,
             appear=self._deck.draw((faults.Appear,), kind, **about),
         )
 
-    def _launch(self, record: records.Record, course: Course) -> asyncio.Task[None]:
-        self.save()
-        self._log("started", record)
-        return self._start(record, course)
+    def _draw_seconds(self, kind: contract.OperationKind, device_id: str) -> float:
+        """Return the duration of an operation. It depends only on the device and on its earlier operations."""
+        shortest, longest = self._configuration.operation_bounds(kind)
+        key = f"{kind}/{device_id}"
+        self._draws[key] += 1
+        return random.Random(f"{key}/{self._draws[key]}").uniform(shortest, longest)  # noqa: S311 -- to be repeated
 
     def _start(self, record: records.Record, course: Course) -> asyncio.Task[None]:
         operation_id = record.operation.id
@@ -173,8 +177,6 @@ class Works:
         finished = self._world.finish(operation_id, error, happened=happened)
         self.save()
         self._log("finished", finished)
-        if isinstance(trouble, faults.Duplicate):
-            self._do_later(self._repeat(record, trouble.after_seconds), f"{operation_id} again")
 
     async def _is_cancelled_within(self, course: Course, cancelled: asyncio.Event) -> bool:
         try:
@@ -183,18 +185,6 @@ class Works:
         except TimeoutError:
             return False
         return True
-
-    async def _repeat(self, record: records.Record, after_seconds: float) -> None:
-        """Carry the request out again; ignore a refusal."""
-        await asyncio.sleep(after_seconds)
-        try:
-            again, new = self._world.begin_anew(record.request)
-        except errors.FabricError:
-            return
-        if new:
-            kind = again.operation.kind
-            seconds = self._dice.seconds(self._configuration.operation_seconds(kind), kind, again.device_id)
-            self._launch(again, Course(seconds=seconds))
 
     async def _change_slot(self, record: records.Record, appear: faults.Appear | None) -> None:
         if record.create is not None or record.delete is not None:

@@ -115,14 +115,6 @@ class World:
                     f'the request id "{request.request_id}" was used for another request'
                 )
             return record, False
-        return self.begin_anew(request)
-
-    def begin_anew(self, request: records.Request) -> tuple[records.Record, bool]:
-        """Begin the operation even if the request was used before, as a faulty manager does; return as `begin`.
-
-        Raises:
-            FabricError: as `begin`.
-        """
         match request:
             case contract.AttachRequest():
                 return self._begin_attach(request)
