@@ -25,7 +25,7 @@ DESCRIBED = configuration.Configuration(
 
 
 class RestartedCluster(clusters.Cluster):
-    """An API server that can be started again, with other gates; what it stored stays."""
+    """An API server that is restarted with other gates; its objects stay."""
 
     def __init__(self, path, until):
         super().__init__(None)
@@ -36,12 +36,11 @@ class RestartedCluster(clusters.Cluster):
         return datetime.datetime.now(datetime.UTC) + self.ahead
 
     @contextlib.asynccontextmanager
-    async def serving(self, gates):
-        async with apiserver.serving(profile="1.34", gates=gates, state=self.path / "state") as server:
-            admin = config.from_kubeconfig(server.kubeconfig(self.path / "admin", "admin"))
-            server.kubeconfig(self.path / "controller", "drawbar:drawbar-controller")
-            async with client.connecting(admin) as self.api:
-                yield
+    async def connected(self, server):
+        """Connect until the block ends: a restart breaks each connection."""
+        admin = config.from_kubeconfig(server.kubeconfig(self.path / "admin", "admin"))
+        async with client.connecting(admin) as self.api:
+            yield
 
     def start_controller(self):
         options = settings.Settings(
@@ -86,14 +85,17 @@ async def test_gates_that_are_turned_on_or_off_are_noticed_and_the_pool_follows(
 ):
     world = RestartedCluster(tmp_path, until)
     async with (
+        apiserver.serving(profile="1.34", gates=gates[0]) as server,
         SimulatedFabric.running(DESCRIBED) as fabric,
         fabric_server.serving(fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1"),
     ):
-        async with world.serving(gates[0]):
+        server.kubeconfig(tmp_path / "controller", "drawbar:drawbar-controller")
+        async with world.connected(server):
             await world.prepare()
             controller = world.start_controller()
             await world.wait_for(*before)
-        async with world.serving(gates[1]):
+        await server.restart(gates=gates[1])
+        async with world.connected(server):
             await world.time_passes()
             await world.wait_for(*after)
             controller.cancel()

@@ -1,11 +1,9 @@
-"""Restarts that keep the data: within the process, and of a killed process with its state file."""
+"""Restarts that keep the data, and the server as a process."""
 
 import asyncio
 import contextlib
 import gc
 import json
-import resource
-import signal
 import socket
 import ssl
 import sys
@@ -17,12 +15,9 @@ import aiohttp
 import pytest
 
 from drawbar.mocks import apiserver
-from drawbar.mocks.apiserver import command, statefile
-from drawbar.mocks.apiserver.statefile import StateFile
-from drawbar.mocks.apiserver.storage import Store
+from drawbar.mocks.apiserver import command
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-WHERE = ("", "configmaps")
 
 
 async def test_a_restart_keeps_objects_users_and_port(api: Any, make_config_map: Any) -> None:
@@ -32,6 +27,18 @@ async def test_a_restart_keeps_objects_users_and_port(api: Any, make_config_map:
     after = await api.get(f"{MAPS}/one")
     assert after.body == before.body
     assert api.server.url == url
+
+
+async def test_a_restart_can_change_gates(start: Any, make_slice: Any, definition: Any) -> None:
+    api = await start(profile="1.34")
+    await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    body = make_slice(devices=[{"name": "a", "taints": [{"key": "k", "effect": "NoSchedule"}]}])
+    assert "taints" not in (await api.post(slices, body)).body["spec"]["devices"][0]
+    await api.server.restart(gates={"DRADeviceTaints": True})
+    assert (await api.get("/apis/drawbar.dev/v1alpha1/widgets")).code == 200
+    body["metadata"]["name"] = "later"
+    assert (await api.post(slices, body)).body["spec"]["devices"][0]["taints"]
 
 
 async def test_a_restart_breaks_watches_and_forgets_their_history(api: Any, make_config_map: Any) -> None:
@@ -131,151 +138,6 @@ async def test_a_server_that_does_not_run_cannot_restart(api: Any) -> None:
         await server.restart()
 
 
-async def test_the_next_server_goes_on_with_the_state_file(
-    start: Any, tmp_path: Any, make_config_map: Any, definition: Any
-) -> None:
-    path = tmp_path / "state"
-    async with apiserver.serving(state=path, tls=True) as server:
-        token, certificate = server.token_for("default:app", node="n1"), server.certificate
-    api = await start(state=path)
-    await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-    await api.post(MAPS, make_config_map("kept"))
-    changed = await api.merge(f"{MAPS}/kept", {"data": {"a": "b"}})
-    await api.post(MAPS, make_config_map("gone"))
-    await api.delete(f"{MAPS}/gone")
-    assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(statefile.StateError, match="stop that one first"):
-        await start(state=path)
-    copy = tmp_path / "copy"
-    copy.write_bytes(path.read_bytes())
-    with socket.create_server(("127.0.0.1", 0)) as free:  # the recorded port is the first server's
-        port: int = free.getsockname()[1]
-    async with apiserver.serving(state=copy, tls=True, port=port) as server:
-        assert server.certificate == certificate
-        assert server.token_for("default:app", node="n1") == token
-        assert server.token_for() == api.headers["Authorization"].removeprefix("Bearer ")
-        items = server.store.collection(WHERE).items
-        assert set(items) == {("default", "kept")}
-        assert items["default", "kept"]["metadata"] == changed.body["metadata"]
-        assert server.store.version >= int(changed.version) + 2
-        assert server.registry.catalogue.find("drawbar.dev", "v1alpha1", "widgets") is not None
-
-
-async def test_the_state_file_keeps_the_port(tmp_path: Any) -> None:
-    urls = []
-    for _ in range(2):
-        async with apiserver.serving(state=tmp_path / "state") as server:
-            urls.append(server.url)
-    assert urls[0] == urls[1]
-
-
-async def test_versions_never_go_back_over_a_restart(start: Any, tmp_path: Any, make_config_map: Any) -> None:
-    async with apiserver.serving(state=tmp_path / "state") as server:
-        async with aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {server.token_for()}"}
-        ) as session:
-            await session.post(server.url + MAPS, json=make_config_map())
-            await session.delete(f"{server.url}{MAPS}/one")
-        last = server.store.version
-    api = await start(state=tmp_path / "state")
-    assert api.server.store.version >= last
-    assert int((await api.post(MAPS, make_config_map())).version) > last
-
-
-def fill_state_file(path: Any, count: int) -> list[dict[str, str]]:
-    """Write to a state file as a server does; return what the store held after each write."""
-    seen = []
-    with StateFile.opened(path) as state:
-        store = Store()
-        state.resume(store, state.identity)
-        items = store.collection(WHERE).items
-        seen.append({})
-        for number in range(count):
-            name = f"m{number % 3}"
-            if ("default", name) in items and number % 2:
-                store.remove(WHERE, items["default", name])
-            else:
-                store.put(WHERE, {"metadata": {"namespace": "default", "name": name}, "data": str(number)})
-            seen.append({key[1]: item["data"] for key, item in items.items()})
-    return seen
-
-
-def load_state_file(path: Any) -> dict[str, str]:
-    with StateFile.opened(path) as state:
-        store = Store()
-        state.resume(store, state.identity)
-        return {key[1]: item["data"] for key, item in store.collection(WHERE).items.items()}
-
-
-def test_a_log_cut_off_anywhere_holds_every_complete_write(tmp_path: Any) -> None:
-    path = tmp_path / "state"
-    seen = fill_state_file(path, 12)
-    content = path.read_bytes()
-    first = content.index(b"\n") + 1
-    for end in range(first, len(content) + 1):
-        path.write_bytes(content[:end])
-        assert load_state_file(path) == seen[content[first:end].count(b"\n")]
-
-
-def test_a_log_that_outgrew_the_objects_is_rewritten(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(statefile, "_SLACK_LINES", 5)
-    path = tmp_path / "state"
-    seen = fill_state_file(path, 200)
-    assert path.read_bytes().count(b"\n") < 15
-    assert load_state_file(path) == seen[-1]
-    assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"hello\n", b'{"a": 1}\n', b'{"record":"removed","where":["",""],"version":1,"key":["",""]}\n'],
-)
-def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Any, content: bytes) -> None:
-    path = tmp_path / "state"
-    path.write_bytes(content)
-    with pytest.raises(statefile.StateError, match="move it away"), StateFile.opened(path):
-        pass
-    assert path.read_bytes() == content
-
-
-def test_damage_in_the_middle_is_named_by_its_line(tmp_path: Any) -> None:
-    path = tmp_path / "state"
-    fill_state_file(path, 3)
-    lines = path.read_bytes().split(b"\n")
-    lines[2] = lines[2][:-5]
-    path.write_bytes(b"\n".join(lines))
-    with pytest.raises(statefile.StateError, match="line 3"), StateFile.opened(path):
-        pass
-
-
-async def test_a_write_that_cannot_be_kept_is_refused_and_not_done(
-    start: Any, tmp_path: Any, make_config_map: Any
-) -> None:
-    path = tmp_path / "state"
-    api = await start(state=path)
-    await api.post(MAPS, make_config_map("a"))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
-    try:
-        refused = await api.post(MAPS, make_config_map("b"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (refused.code, refused.body["reason"]) == (500, "InternalError")
-    assert str(path) in refused.body["message"]
-    assert (await api.get(f"{MAPS}/b")).code == 404
-    await api.post(MAPS, make_config_map("c"))
-    copy = tmp_path / "copy"
-    copy.write_bytes(path.read_bytes())
-    assert len(loaded_names(copy)) == 2
-
-
-def loaded_names(path: Any) -> list[str]:
-    with StateFile.opened(path) as state:
-        store = Store()
-        state.resume(store, state.identity)
-        return [key[1] for key in store.collection(WHERE).items]
-
-
 @asynccontextmanager
 async def process(tmp_path: Any, *options: str):
     """Run `drawbar mock apiserver`; yield the process and the content of its ready line."""
@@ -298,48 +160,6 @@ async def process(tmp_path: Any, *options: str):
 def session_of(ready: Any) -> aiohttp.ClientSession:
     token = json.loads(Path(ready["kubeconfig"]).read_bytes())["users"][0]["user"]["token"]
     return aiohttp.ClientSession(ready["url"], headers={"Authorization": f"Bearer {token}"})
-
-
-async def test_a_killed_server_has_every_acknowledged_write_when_it_comes_back(tmp_path: Any) -> None:
-    acknowledged: dict[str, dict[str, Any]] = {}
-    unanswered: set[str] = set()
-
-    async def write(session: aiohttp.ClientSession, worker: int) -> None:
-        for number in range(100_000):
-            name = f"w{worker}-{number}"
-            unanswered.add(name)
-            try:
-                async with session.post(MAPS, json={"metadata": {"name": name}}) as reply:
-                    body = await reply.json()
-                assert reply.status == 201
-            except aiohttp.ClientError:
-                return
-            unanswered.remove(name)
-            acknowledged[name] = body["metadata"]
-
-    state = ("--state", str(tmp_path / "state"))
-    async with (
-        process(tmp_path, *state) as (child, ready),
-        session_of(ready) as session,
-        asyncio.timeout(120),
-        asyncio.TaskGroup() as group,
-    ):
-        for worker in range(4):
-            group.create_task(write(session, worker))
-        while len(acknowledged) < 200:
-            async with session.get("/version") as reply:
-                assert reply.status == 200
-        child.kill()
-        assert await child.wait() == -signal.SIGKILL
-    async with (
-        process(tmp_path, *state) as (_, again),
-        session_of(again) as session,
-        session.get(MAPS) as reply,
-    ):
-        items = {item["metadata"]["name"]: item["metadata"] for item in (await reply.json())["items"]}
-    assert again["url"] == ready["url"]
-    assert {name: items.get(name) for name in acknowledged} == acknowledged
-    assert set(items) - set(acknowledged) <= unanswered
 
 
 async def test_long_lived_objects_are_hidden_from_the_collector() -> None:
@@ -365,17 +185,14 @@ async def test_a_process_starts_with_the_faults_of_a_file(tmp_path: Any) -> None
         assert reply.status == 503
 
 
-@pytest.mark.parametrize(("option", "content"), [("faults", "faults: 3"), ("state", "hello\n")])
-async def test_a_file_that_cannot_be_used_is_told_in_one_sentence(
-    tmp_path: Any, capsys: Any, option: str, content: str
-) -> None:
+async def test_a_file_that_cannot_be_used_is_told_in_one_sentence(tmp_path: Any, capsys: Any) -> None:
     import argparse
 
     path = tmp_path / "file"
-    path.write_text(content)
+    path.write_text("faults: 3")
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    args = parser.parse_args(["--kubeconfig-dir", str(tmp_path), f"--{option}", str(path)])
+    args = parser.parse_args(["--kubeconfig-dir", str(tmp_path), "--faults", str(path)])
     assert await command.serve(args) == 2
     message = capsys.readouterr().err
     assert str(path) in message

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from drawbar.mocks.apiserver import faultcontrol, profiles, statefile
+from drawbar.mocks.apiserver import faultcontrol, profiles
 from drawbar.mocks.apiserver.server import ApiServer, serving
 
 _FREEZE_SECONDS = 0.5
@@ -39,9 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="YAML or JSON file with faults that are in force from the start",
     )
-    parser.add_argument(
-        "--state", type=Path, metavar="FILE", help="keep objects, tokens, port and certificate over a restart"
-    )
 
 
 async def serve(args: argparse.Namespace) -> int:
@@ -54,16 +51,14 @@ async def serve(args: argparse.Namespace) -> int:
     try:
         chosen = faultcontrol.load(args.faults) if args.faults is not None else []
         args.kubeconfig_dir.mkdir(parents=True, exist_ok=True)
-        async with serving(
-            profile=args.profile, port=args.port, tls=not args.plain_http, state=args.state
-        ) as server:
+        async with serving(profile=args.profile, port=args.port, tls=not args.plain_http) as server:
             for fault in chosen:
                 server.faults.add(fault)
             admin = _write_kubeconfigs(server, args.kubeconfig_dir, accounts)
             ready = {"ready": True, "url": server.url, "kubeconfig": str(admin)}
             print(json.dumps(ready), flush=True)  # noqa: T201 - the ready line is the command's contract
             await keep_pauses_short()
-    except (faultcontrol.InvalidFaultsError, statefile.StateError) as error:
+    except faultcontrol.InvalidFaultsError as error:
         print(f"the API server cannot start: {error}", file=sys.stderr)  # noqa: T201 - the command's own output
         return 2
     except OSError as error:

@@ -11,9 +11,11 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+from aiohttp import web
 
 from drawbar.mocks.apiserver import (
     builtin,
@@ -28,7 +30,6 @@ from drawbar.mocks.apiserver.faults import Faults
 from drawbar.mocks.apiserver.gate import Gate
 from drawbar.mocks.apiserver.registry import Registry
 from drawbar.mocks.apiserver.routes import Front
-from drawbar.mocks.apiserver.statefile import Identity, StateFile, Token
 from drawbar.mocks.apiserver.storage import Store
 from drawbar.mocks.apiserver.strategies import Call
 from drawbar.mocks.apiserver.writes import WriteLog
@@ -52,7 +53,6 @@ class ApiServer:
     def __init__(self, profile: profiles.Profile, *, history: int, bookmark_seconds: float) -> None:
         """Fill the store with the default objects of every cluster."""
         self.url = ""
-        self.profile = profile
         self.certificate: bytes | None = None
         self.store = Store(history=history)
         self.writes = WriteLog()
@@ -60,12 +60,8 @@ class ApiServer:
         self.listener: listeners.Listener | None = None
         self._users: dict[str, rbac.User] = {}
         self._tokens: dict[rbac.User, str] = {}
-        self._state: StateFile | None = None
-        catalogue = resources.Catalogue(builtin.built_in(profile))
-        self.registry = Registry(self.store, catalogue, profile, rbac.Authorizer(self.store))
-        self.front = Front(
-            self.registry, self._users, self.writes, mint=self._mint, bookmark_seconds=bookmark_seconds
-        )
+        self._bookmark_seconds = bookmark_seconds
+        self._serve(profile)
         self._bootstrap()
 
     def token_for(self, user: str = "admin", *, node: str | None = None) -> str:
@@ -84,25 +80,7 @@ class ApiServer:
         if token is None:
             token = self._tokens[identity] = secrets.token_urlsafe(24)
             self._users[token] = identity
-            if self._state is not None:
-                self._state.add_token(Token(token=token, user=user, node=node or ""))
         return token
-
-    def resume(self, state: StateFile, identity: Identity) -> None:
-        """Continue from the state file of an earlier server, and write to it from now on.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        for kept in state.tokens:
-            user = self._identity(kept.user.removeprefix("system:serviceaccount:"), kept.node or None)
-            self._tokens[user] = kept.token
-            self._users[kept.token] = user
-        state.resume(self.store, identity)
-        for definition in self.store.collection(builtin.DEFINITIONS.where).items.values():
-            self.registry.catalogue.register(definitions.resource(definition))
-        self.registry.ledger.adopt()
-        self._state = state
 
     def kubeconfig(self, path: Path, user: str = "admin", *, node: str | None = None) -> Path:
         """Write a kubeconfig for a caller (see ``token_for``) with mode 0600 and return its path."""
@@ -115,7 +93,7 @@ class ApiServer:
             return None
         return ssl.create_default_context(cadata=self.certificate.decode())
 
-    async def restart(self, *, down_seconds: float = 0) -> None:
+    async def restart(self, *, down_seconds: float = 0, gates: Mapping[str, bool] | None = None) -> None:
         """Restart from the clients' view: same port, same objects, users and faults.
 
         All connections break, and the history of changes is forgotten: a watch or list from an earlier resourceVersion
@@ -123,11 +101,14 @@ class ApiServer:
 
         Args:
             down_seconds: the time of refused connections, in seconds.
+            gates: the feature gates from now on, other than the release's defaults; None keeps the present ones.
         """
         if self.listener is None:
             raise RuntimeError("the server does not run; restart it inside its serving() context")
         if down_seconds > 0:
             await self.listener.close()
+        if gates is not None:
+            self._serve(profiles.profile(self.profile.name).with_gates(gates))
         self._forget_clients(None)
         if down_seconds > 0:
             await asyncio.sleep(down_seconds)
@@ -136,7 +117,28 @@ class ApiServer:
     def gate(self, *, request_seconds: float) -> Gate:
         """Return the handler of all requests: the front behind the faults."""
         control = Control(self.faults, self._forget_clients)
-        return Gate(self.front.handle, self.faults, self._users, control, request_seconds=request_seconds)
+        return Gate(
+            self._answer,
+            self.faults,
+            self._users,
+            control,
+            request_seconds=request_seconds,
+        )
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        return await self.front.handle(request)
+
+    def _serve(self, profile: profiles.Profile) -> None:
+        """Serve the stored objects as a server of this release does."""
+        catalogue = resources.Catalogue(builtin.built_in(profile))
+        for definition in self.store.collection(builtin.DEFINITIONS.where).items.values():
+            catalogue.register(definitions.resource(definition))
+        self.profile = profile
+        self.registry = Registry(self.store, catalogue, profile, rbac.Authorizer(self.store))
+        self.registry.ledger.adopt()
+        self.front = Front(
+            self.registry, self._users, self.writes, mint=self._mint, bookmark_seconds=self._bookmark_seconds
+        )
 
     def _forget_clients(self, spared: asyncio.BaseTransport | None) -> None:
         self.store.restart()
@@ -190,7 +192,6 @@ async def serving(
     history: int = 10_000,
     bookmark_seconds: float = 60,
     request_seconds: float = 60,
-    state: Path | None = None,
 ) -> AsyncIterator[ApiServer]:
     """Run a server on 127.0.0.1 until the block ends; it is ready on entry.
 
@@ -203,38 +204,27 @@ async def serving(
         history: the number of kept changes per resource, for watches to resume and lists to continue.
         bookmark_seconds: the pause between two bookmarks of an idle watch, in seconds.
         request_seconds: the time limit of a request other than a watch, including its body, in seconds.
-        state: the file that keeps everything over the end of the process (see ``statefile``); its port is used
-            again if ``port`` is 0.
 
     Raises:
         ValueError: the profile or a gate is unknown.
-        OSError: the port is taken, or the state file cannot be read or written.
-        statefile.StateError: the state file is in use or damaged.
+        OSError: the port is taken.
     """
     chosen = profiles.profile(profile).with_gates(gates or {})
     server = ApiServer(chosen, history=history, bookmark_seconds=bookmark_seconds)
     gate = server.gate(request_seconds=request_seconds)
-    with ExitStack() as stack:
-        kept = stack.enter_context(StateFile.opened(state)) if state is not None else None
-        identity = kept.identity if kept is not None else Identity()
-        certificate, key = identity.certificate.encode(), identity.key.encode()
-        if tls and not certificate:
-            certificate, key = listeners.issue_certificate()
-        server.certificate = certificate if tls else None
-        context = _tls(certificate, key) if tls else None
-        async with listeners.listening(gate.handle, port=port or identity.port, context=context) as listener:
-            if kept is not None:
-                pem, private = certificate.decode(), key.decode()
-                server.resume(kept, Identity(port=listener.port, certificate=pem, key=private))
-            server.listener = listener
-            server.url = f"{'https' if tls else 'http'}://{listeners.HOST}:{listener.port}"
-            try:
-                await listener.open()
-                yield server
-            finally:
-                server.listener = None
-                server.faults.close()
-                server.store.close()
+    certificate, key = listeners.issue_certificate() if tls else (b"", b"")
+    server.certificate = certificate if tls else None
+    context = _tls(certificate, key) if tls else None
+    async with listeners.listening(gate.handle, port=port, context=context) as listener:
+        server.listener = listener
+        server.url = f"{'https' if tls else 'http'}://{listeners.HOST}:{listener.port}"
+        try:
+            await listener.open()
+            yield server
+        finally:
+            server.listener = None
+            server.faults.close()
+            server.store.close()
 
 
 def _tls(certificate: bytes, key: bytes) -> ssl.SSLContext:

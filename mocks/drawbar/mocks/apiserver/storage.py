@@ -7,7 +7,7 @@ Stored objects are never changed in place. A write stores a new value, so a read
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from drawbar.mocks.apiserver import watch
@@ -136,9 +136,6 @@ class Store:
     def __init__(self, *, history: int = 10_000) -> None:
         """Start empty; each collection remembers at most ``history`` changes."""
         self.version = 1
-        self.keep: Callable[[StorageKey, Key, Json | None, int], None] | None = (
-            None  # told before every write
-        )
         self._history = history
         self._collections: dict[StorageKey, Collection] = {}
 
@@ -157,8 +154,6 @@ class Store:
         """Store an object under a new resourceVersion; return the stored object."""
         self.version += 1
         stored = with_version(item, self.version)
-        if self.keep is not None:
-            self.keep(where, key_of(stored), stored, self.version)
         self.collection(where).put(key_of(stored), stored, self.version)
         return stored
 
@@ -166,15 +161,8 @@ class Store:
         """Remove an object and return its last state under the version of the deletion."""
         self.version += 1
         last = with_version(item, self.version)
-        if self.keep is not None:
-            self.keep(where, key_of(last), None, self.version)
         self.collection(where).remove(key_of(last), last, self.version)
         return last
-
-    def load(self, where: StorageKey, item: Json, version: int) -> None:
-        """Store an object of an earlier server, under its version there."""
-        self.version = max(self.version, version)
-        self.collection(where).put(key_of(item), item, version)
 
     def compact(self) -> None:
         """Forget the history of every collection: older watches and lists get 410."""
