@@ -193,18 +193,6 @@ async def test_an_account_can_query_its_own_rights(world):
     assert await ask(world.api, **access, verb="delete") is True
 
 
-async def test_an_account_can_list_its_rules(world):
-    await world.allow("alice", READ)
-    alice = world.acting_as("alice")
-    await ask_until_allowed(world, lambda: alice.get(world.path("configmaps")))
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
-    reply = await alice.post(
-        f"{REVIEWS}/selfsubjectrulesreviews", {**body, "spec": {"namespace": world.namespace}}
-    )
-    rules = [rule for rule in reply.body["status"]["resourceRules"] if "configmaps" in rule["resources"]]
-    assert [set(rule["verbs"]) for rule in rules] == [{"get", "list"}]
-
-
 async def test_others_can_be_asked_about(world):
     await world.allow("alice", READ)
     await ask_until_allowed(world, lambda: world.acting_as("alice").get(world.path("configmaps")))

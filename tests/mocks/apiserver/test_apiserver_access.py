@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import shutil
 import stat
 import sys
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 from drawbar.mocks import apiserver
 
 PODS = "/api/v1/namespaces/default/pods"
-KUBECTL = shutil.which("kubectl")
 
 
 async def test_an_unknown_token_is_401_and_none_is_anonymous(api: Any) -> None:
@@ -81,65 +78,6 @@ async def test_the_python_client_works_unmodified(tmp_path: Path) -> None:
     async with apiserver.serving(tls=True) as server, asyncio.timeout(120):
         path = server.kubeconfig(tmp_path / "admin.kubeconfig")
         assert await asyncio.to_thread(use, path) == ["a", "c"]
-
-
-async def kubectl(config: Path, *words: str, body: object = None) -> tuple[int, str]:
-    assert KUBECTL is not None
-    process = await asyncio.create_subprocess_exec(
-        KUBECTL,
-        *words,
-        env={"KUBECONFIG": str(config), "HOME": str(config.parent), "PATH": os.environ["PATH"]},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(120):
-        out, _ = await process.communicate(json.dumps(body).encode() if body is not None else b"")
-    assert process.returncode is not None
-    return process.returncode, out.decode()
-
-
-@pytest.mark.tool("kubectl")
-async def test_kubectl_lives_with_a_custom_resource(tmp_path: Path, definition: Any) -> None:
-    widget = {
-        "apiVersion": "drawbar.dev/v1alpha1",
-        "kind": "Widget",
-        "metadata": {"name": "w"},
-        "spec": {"nodeName": "n"},
-    }
-    ready = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
-    async with apiserver.serving(tls=True) as server:
-        config = server.kubeconfig(tmp_path / "admin.kubeconfig")
-        for words, body, text in (
-            (("apply", "--server-side", "-f", "-"), definition, "serverside-applied"),
-            (
-                ("wait", "--for=condition=established", "crd/widgets.drawbar.dev", "--timeout=10s"),
-                None,
-                "condition met",
-            ),
-            (("apply", "--server-side", "-f", "-"), widget, "serverside-applied"),
-            (("patch", "wd", "w", "--subresource=status", "--type=merge", "-p", ready), None, "patched"),
-            (("wait", "--for=condition=Ready", "wd/w", "--timeout=10s"), None, "condition met"),
-            (("get", "widgets"), None, "True"),
-            (("describe", "wd", "w"), None, "Node Name:  n"),
-            (("delete", "wd", "w", "--timeout=10s"), None, "deleted"),
-        ):
-            code, out = await kubectl(config, *words, body=body)
-            assert (code, text in out) == (0, True), out
-
-
-@pytest.mark.tool("kubectl")
-async def test_kubectl_queries_its_identity_and_rights(tmp_path: Path) -> None:
-    async with apiserver.serving(tls=True) as server:
-        node = server.kubeconfig(tmp_path / "node.kubeconfig", "drawbar:node", node="node-a")
-        code, out = await kubectl(node, "auth", "can-i", "create", "pods")
-        assert (code, out.strip()) == (1, "no")
-        assert "node-a" in (await kubectl(node, "auth", "whoami"))[1]
-        admin = server.kubeconfig(tmp_path / "admin.kubeconfig")
-        assert (await kubectl(admin, "create", "namespace", "x"))[0] == 0
-        assert (await kubectl(admin, "delete", "namespace", "x", "--timeout=10s"))[0] == 0
-        code, out = await kubectl(node, "get", "pods")
-        assert 'cannot list resource "pods"' in out
 
 
 async def test_the_command_says_when_it_is_ready_and_writes_kubeconfigs(tmp_path: Path) -> None:

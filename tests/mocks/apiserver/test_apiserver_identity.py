@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authorization.k8s.io/v1"
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -68,15 +66,6 @@ async def test_a_token_on_request_is_its_accounts_and_names_the_node_of_its_pod(
 async def test_an_unknown_token_is_reviewed_as_unknown(api: Any) -> None:
     reply = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}})
     assert "authenticated" not in reply.body["status"]
-
-
-@pytest.mark.parametrize(("user", "allowed"), [("jane", True), ("joe", False)])
-async def test_others_can_be_asked_about(api: Any, user: str, allowed: bool) -> None:
-    await api.allow("jane", READ)
-    access = {"resource": "configmaps", "verb": "get", "namespace": "default"}
-    body = {"spec": {"user": user, "resourceAttributes": access}}
-    for path in ("subjectaccessreviews", "namespaces/default/localsubjectaccessreviews"):
-        assert (await api.post(f"{REVIEWS}/{path}", body)).body["status"]["allowed"] is allowed
 
 
 async def test_no_user_can_grant_rights_beyond_their_own(api: Any) -> None:

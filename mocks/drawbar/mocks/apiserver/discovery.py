@@ -15,9 +15,7 @@ Json = dict[str, Any]
 
 REVIEWS = {
     "authorization.k8s.io": (
-        ("localsubjectaccessreviews", "LocalSubjectAccessReview"),
         ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-        ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
         ("subjectaccessreviews", "SubjectAccessReview"),
     ),
     "authentication.k8s.io": (

@@ -1,17 +1,14 @@
-"""OpenAPI v3 for ``kubectl explain``, client-side validation and other clients.
+"""OpenAPI v3 for client-side validation, ``kubectl explain`` and other clients.
 
 Built-in kinds come from the type table, custom ones from their definitions. Each resource's paths name its kind and
 the parameters of a write; kubectl requires these for server-side validation. As in the real server a field is listed
-whether its feature gate is on or not. Limits: no OpenAPI v2, no paths of subresources, and no answers of operations
-beyond their schema.
+whether its feature gate is on or not. Limits: no OpenAPI v2, no descriptions of built-in fields, no paths of
+subresources, and no answers of operations beyond their schema.
 """
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Mapping
-from importlib import resources as files
 from types import MappingProxyType
 from typing import Any
 
@@ -110,26 +107,14 @@ def _kind(resource: ResourceType, version: str, types: TypeTable, components: Js
 
 
 def _identity() -> Json:
-    return {
-        key: {"type": "string", "description": _descriptions()[f"TypeMeta.{key}"]}
-        for key in ("apiVersion", "kind")
-    }
+    return {key: {"type": "string"} for key in ("apiVersion", "kind")}
 
 
 def _record(name: str, types: TypeTable, components: Json, home: str) -> Json:
-    texts = _descriptions()
-    properties = {}
-    for field, kind in types.fields(name).items():
-        shown = _schema(kind, types, components, home)
-        text = texts.get(f"{name}.{field}")
-        if text and "$ref" in shown:
-            shown = {"allOf": [shown]}
-        properties[field] = {"description": text, **shown} if text else shown
+    properties = {field: _schema(kind, types, components, home) for field, kind in types.fields(name).items()}
     described: Json = {"type": "object", "properties": properties}
     if types.required_fields(name):
         described["required"] = list(types.required_fields(name))
-    if name in texts:
-        described["description"] = texts[name]
     return described
 
 
@@ -181,9 +166,3 @@ def _paths(resource: ResourceType, version: str, key: str) -> Json:
             action: operation(action) for action in ("get", "put", "patch", "delete")
         },
     }
-
-
-@functools.lru_cache(maxsize=1)
-def _descriptions() -> Mapping[str, str]:
-    text = files.files("drawbar.mocks.apiserver").joinpath("descriptions.json").read_text(encoding="utf-8")
-    return MappingProxyType(json.loads(text))

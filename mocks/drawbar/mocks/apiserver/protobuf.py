@@ -41,7 +41,6 @@ _BOUND = _Message(text={1: "kind", 2: "apiVersion", 3: "name", 4: "uid"})
 _TOKEN = _Message(numbers={4: "expirationSeconds"}, nested={3: ("boundObjectRef", _BOUND)})
 _KINDS = {
     "SelfSubjectAccessReview": _Message(nested={**_METADATA, 2: ("spec", _ACCESS)}),
-    "SelfSubjectRulesReview": _Message(nested={**_METADATA, 2: ("spec", _Message(text={1: "namespace"}))}),
     "SelfSubjectReview": _Message(nested=_METADATA),
     "TokenRequest": _Message(nested={**_METADATA, 2: ("spec", _TOKEN)}),
     "Namespace": _Message(nested=_METADATA),

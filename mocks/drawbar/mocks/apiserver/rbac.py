@@ -234,7 +234,7 @@ BOOTSTRAP_ROLES = (
         "system:basic-user",
         {
             "apiGroups": ["authorization.k8s.io"],
-            "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+            "resources": ["selfsubjectaccessreviews"],
             "verbs": ["create"],
         },
         {"apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"], "verbs": ["create"]},

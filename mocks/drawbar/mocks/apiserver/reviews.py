@@ -42,13 +42,9 @@ class Desk:
             case "selfsubjectaccessreviews":
                 answer = _access(self.authorizer, user, spec)
                 return _make_review("SelfSubjectAccessReview", AUTHORIZATION, spec, answer)
-            case "subjectaccessreviews" | "localsubjectaccessreviews":
-                kind = "SubjectAccessReview" if plural[0] == "s" else "LocalSubjectAccessReview"
+            case "subjectaccessreviews":
                 answer = _access(self.authorizer, _subject(spec), spec)
-                return _make_review(kind, AUTHORIZATION, spec, answer)
-            case "selfsubjectrulesreviews":
-                answer = _rules(self.authorizer, user, str(spec.get("namespace") or ""))
-                return _make_review("SelfSubjectRulesReview", AUTHORIZATION, spec, answer)
+                return _make_review("SubjectAccessReview", AUTHORIZATION, spec, answer)
             case "tokenreviews":
                 return _make_review("TokenReview", AUTHENTICATION, spec, self._token(spec))
             case _:
@@ -123,14 +119,3 @@ def _access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
         assert isinstance(path, dict)
         wanted = rbac.Attributes(verb=str(path.get("verb") or ""), path=str(path.get("path") or ""))
     return {"allowed": authorizer.allows(user, wanted)}
-
-
-def _rules(authorizer: rbac.Authorizer, user: User, namespace: str) -> Json:
-    held = [rule for rule in authorizer.rules(user, namespace) if rule.get("verbs")]
-    if rbac.MASTERS in user.groups:
-        held = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-    return {
-        "resourceRules": [rule for rule in held if rule.get("resources")],
-        "nonResourceRules": [rule for rule in held if rule.get("nonResourceURLs")],
-        "incomplete": False,
-    }
