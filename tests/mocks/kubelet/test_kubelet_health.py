@@ -22,8 +22,8 @@ def clock():
 
 
 @pytest.fixture
-def healths(tmp_path, clock):
-    return health.Healths(tmp_path, default_timeout_seconds=30, clock=clock)
+def healths(clock):
+    return health.Healths(default_timeout_seconds=30, clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,6 @@ def test_only_changes_are_news(healths, second, news):
     assert healths.take("d", [second]) == news
 
 
-def test_known_health_survives_a_restart_and_a_broken_file_is_ignored(tmp_path, healths, clock):
-    healths.take("d", [report("a", "Unhealthy")])
-    again = health.Healths(tmp_path, default_timeout_seconds=30, clock=clock)
-    assert again.look("d", "p", "a") == ("Unhealthy", "")
-    (tmp_path / "dra_health_state").write_text("{")
-    empty = health.Healths(tmp_path, default_timeout_seconds=30, clock=clock)
-    assert empty.look("d", "p", "a") == ("Unknown", "")
-
-
 def test_a_long_message_is_cut():
     assert health.cut("x" * 1024) == "x" * 1024
     assert health.cut("x" * 1025) == "x" * 1021 + "..."
@@ -82,8 +73,7 @@ def test_a_long_message_is_cut():
 @pytest.mark.parametrize(
     ("release", "supported", "service"),
     [
-        pytest.param("1.33", (DRA, V1, ALPHA), None, id="1.33-has-none"),
-        pytest.param("1.34", (DRA,), ALPHA, id="1.34-does-not-ask"),
+        pytest.param("1.35", (DRA, V1, ALPHA), None, id="1.35-has-none"),
         pytest.param("1.36", (DRA, V1), ALPHA, id="1.36-does-not-ask"),
         pytest.param("1.37", (DRA, V1, ALPHA), V1, id="1.37-takes-the-first"),
         pytest.param("1.37", (DRA, ALPHA, V1), ALPHA, id="1.37-takes-the-first-though-older"),
@@ -217,17 +207,3 @@ async def test_where_the_gate_is_off_nothing_is_opened_and_nothing_shown(world):
         pod = await world.runs()
         assert spoken.streams == []
     assert find_resources_status(pod) is None
-
-
-async def test_the_gate_can_be_set(world):
-    spoken = world.health()
-    async with (
-        world.kubelet(release="1.35", resource_health=True),
-        world.plugin(health=spoken) as plugin,
-    ):
-        await plugin.wait_for_registration()
-        await spoken.open()
-        await world.pod("p1", "c1")
-        await world.runs()
-        spoken.say(slot_1=("Unhealthy", 0, "1.35 does not know messages"))
-        await world.pod_that(shows("Unhealthy"))

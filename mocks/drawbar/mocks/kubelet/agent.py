@@ -32,6 +32,7 @@ from drawbar.mocks.kubelet import (
     sandboxes,
     settings,
     statuses,
+    versions,
 )
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Kubelet:
         self._clock = clock
         self._events = events.Recorder(api, component="kubelet", clock=clock)
         self._infos = infos
-        self._look = healths.look if times.watches_health else None
+        self._look = healths.look if versions.watches_health(times.release) else None
         self._preparer = preparation.Preparer(api, held=held, infos=infos, times=times)
         self._queue: workqueue.WorkQueue[WorkKey] = workqueue.WorkQueue()
         self._failures: dict[WorkKey, int] = {}

@@ -22,9 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a node and its folder (plugins_registry/, plugins/, cdi/, pods/); repeat the option for several",
     )
     parser.add_argument(
-        "--label", metavar="KEY=VALUE", action="append", default=[], help="a label of all these nodes"
-    )
-    parser.add_argument(
         "--release",
         choices=sorted(settings.SERVICES_BY_RELEASE),
         default=times.release,
@@ -48,13 +45,12 @@ async def serve(args: argparse.Namespace) -> int:
     """Run until cancelled; print one line of JSON once all nodes are Ready.
 
     Raises:
-        errors.UsageError: a node, label or time is not NAME=VALUE, a node is repeated, or there is no such time.
+        errors.UsageError: a node or time is not NAME=VALUE, a node is repeated, or there is no such time.
     """
-    labels = dict(_pair(text, "--label") for text in args.label)
     pairs = [_pair(text, "--node") for text in args.node]
     if len(dict(pairs)) < len(pairs):
         raise errors.UsageError("a node is given twice with --node: give each name once")
-    nodes = [node.NodeSpec(name=name, directory=Path(folder), labels=labels) for name, folder in pairs]
+    nodes = [node.NodeSpec(name=name, directory=Path(folder)) for name, folder in pairs]
     times = settings.Settings(release=args.release, check_device_nodes=args.check_device_nodes)
     for text in args.time:
         times = _with_time(times, text)

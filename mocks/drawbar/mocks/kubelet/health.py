@@ -2,8 +2,8 @@
 
 A report is valid from its receipt, regardless of its own time stamp, until its own time-out or the default. After
 that, or without a report, the device is Unknown. A report is a complete list: a missing device keeps its state until
-its time is over. When the stream of *any* plugin of a driver ends, all reports of that driver are forgotten. The state
-is kept in `dra_health_state`; an unreadable file is ignored.
+its time is over. When the stream of *any* plugin of a driver ends, all reports of that driver are forgotten. Limit:
+the real kubelet keeps the state in a file until its streams are open again.
 
 No component is notified of an expired report. It shows at the next sync, as in the real kubelet, which syncs its pods
 once a minute.
@@ -12,18 +12,11 @@ Source: pkg/kubelet/cm/dra/healthinfo.go of Kubernetes 1.36, as described by the
 """
 
 import datetime
-import logging
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from drawbar.mocks.kubelet import files
-
-log = logging.getLogger(__name__)
-
-FILE = "dra_health_state"
 MESSAGE_LIMIT_CHARS = 1024
 
 Status = Literal["Healthy", "Unhealthy", "Unknown"]
@@ -55,13 +48,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Healths:
     """The health of all devices of one node, by driver."""
 
-    def __init__(
-        self, directory: Path, *, default_timeout_seconds: float, clock: Callable[[], datetime.datetime]
-    ) -> None:
-        self._path = directory / FILE
+    def __init__(self, *, default_timeout_seconds: float, clock: Callable[[], datetime.datetime]) -> None:
         self._default = default_timeout_seconds
         self._clock = clock
-        self._known = self._load()
+        self._known: dict[str, dict[DeviceKey, Report]] = {}
 
     def take(self, driver: str, reports: Iterable[Report]) -> set[DeviceKey]:
         """Take in one complete list; return the devices with changes."""
@@ -79,14 +69,11 @@ class Healths:
             if key not in reported and old.status != "Unknown" and self._is_old(old, now):
                 stored[key] = msgspec.structs.replace(old, status="Unknown", message="", received=now)
                 changed.add(key)
-        if changed:
-            self._save()
         return changed
 
     def forget(self, driver: str) -> None:
         """Forget all devices of a driver."""
         self._known.pop(driver, None)
-        self._save()
 
     def look(self, driver: str, pool: str, device: str) -> tuple[Status, str]:
         """Return the present status and message of a device."""
@@ -98,21 +85,6 @@ class Healths:
     def _is_old(self, report: Report, now: datetime.datetime) -> bool:
         timeout = self._default if report.timeout_seconds is None else report.timeout_seconds
         return now - report.received > datetime.timedelta(seconds=timeout)
-
-    def _load(self) -> dict[str, dict[DeviceKey, Report]]:
-        try:
-            content = self._path.read_bytes()
-            stored = msgspec.json.decode(content, type=dict[str, list[Report]])
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.MsgspecError) as error:
-            log.warning("health state ignored: %s", error, extra={"file": str(self._path)})
-            return {}
-        return {driver: {report.key: report for report in reports} for driver, reports in stored.items()}
-
-    def _save(self) -> None:
-        stored = {driver: list(reports.values()) for driver, reports in self._known.items()}
-        files.replace(self._path, msgspec.json.encode(stored))
 
 
 def cut(message: str) -> str:

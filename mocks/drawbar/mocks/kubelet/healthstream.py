@@ -30,15 +30,15 @@ async def follow(
     Args:
         plugin: the plugin.
         healths: the receiver of the reports.
-        times: the pauses, and the release, which decides the supported fields of a report.
+        times: the pauses.
         changed: called with the driver and the changed devices.
     """
-    if plugin.health_service is None or not times.watches_health:
+    if plugin.health_service is None:
         return
     while True:
         try:
             async for response in _responses(plugin):
-                reports = [_report(device, times.release) for device in response.devices]
+                reports = [_report(device) for device in response.devices]
                 if news := healths.take(plugin.driver, reports):
                     changed(plugin.driver, news)
         except grpc.aio.AioRpcError as error:
@@ -63,12 +63,12 @@ async def _responses(plugin: plugins.Plugin) -> AsyncIterator[api_pb2.NodeWatchR
         yield api_pb2.NodeWatchResourcesResponse.FromString(old.SerializeToString())
 
 
-def _report(device: api_pb2.DeviceHealth, release: str) -> health.Report:
-    asked = device.health_check_timeout_seconds if versions.knows_health_timeout(release) else 0
+def _report(device: api_pb2.DeviceHealth) -> health.Report:
+    asked = device.health_check_timeout_seconds
     return health.Report(
         pool=device.device.pool_name,
         device=device.device.device_name,
         status=STATUSES.get(device.health, "Unknown"),
         timeout_seconds=float(asked) if asked > 0 else None,
-        message=health.cut(device.message) if versions.knows_health_message(release) else "",
+        message=health.cut(device.message),
     )

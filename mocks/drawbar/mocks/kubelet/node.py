@@ -7,7 +7,6 @@
     DIR/etc_cdi/          CDI spec files that exist from the start, as in /etc/cdi; optional
     DIR/pods/<uid>/       see `sandboxes`
     DIR/dra_manager_state claims and what was prepared for them, in the real kubelet's format
-    DIR/dra_health_state  the devices' health as plugins reported it
 
 Not emulated: the lease and the heartbeat; a node stays Ready when its kubelet double ends.
 """

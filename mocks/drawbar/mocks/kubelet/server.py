@@ -172,9 +172,7 @@ async def _running(
 ) -> AsyncIterator[agent.Kubelet]:
     boot_id = node.prepare_directory(spec)
     infos = claiminfo.ClaimInfos(spec.directory)
-    healths = health.Healths(
-        spec.directory, default_timeout_seconds=times.health_timeout_seconds, clock=clock
-    )
+    healths = health.Healths(default_timeout_seconds=times.health_timeout_seconds, clock=clock)
 
     async def listen(plugin: plugins.Plugin) -> None:
         await healthstream.follow(plugin, healths, times, kubelet.health_changed)

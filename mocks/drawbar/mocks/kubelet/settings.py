@@ -16,7 +16,6 @@ class Settings:
 
     Attributes:
         release: the imitated kubelet's release, such as `1.36`.
-        resource_health: true if it watches the health of devices; None for its release's default.
         check_device_nodes: true to refuse a CDI device node missing from this host, as a runtime does. The default is
             false, because the device nodes of mocked devices do not exist.
         watch_seconds: pause between two listings of the registration directory; the real kubelet uses inotify.
@@ -42,7 +41,6 @@ class Settings:
     """
 
     release: str = "1.36"
-    resource_health: bool | None = None
     check_device_nodes: bool = False
     watch_seconds: float = 0.1
     reconcile_seconds: float = 1.0
@@ -62,12 +60,6 @@ class Settings:
     wipe_retry_max_seconds: float = 300.0
     health_timeout_seconds: float = 30.0
     health_reconnect_seconds: float = 5.0
-
-    @property
-    def watches_health(self) -> bool:
-        """Return true if health streams are opened and pods show health."""
-        wanted = self.resource_health
-        return versions.health_is_on(self.release) if wanted is None else wanted
 
     def pause_seconds(self, failures: int) -> float:
         """Return the pause after this number of consecutive failed syncs of a pod (at least one), in seconds."""

@@ -41,13 +41,10 @@ _CLASSIC = _HANDLES | {"1.31"}
 _IMPATIENT_SECONDS = 10.0
 _IMPATIENT = {"1.27"}
 _VERSION = re.compile(r"v?1(\.[0-9]+)+.*")
-# Up to 1.36 the stream is always opened; 1.37 uses a service advertised by the plugin.
-_HEALTH_UNASKED = {"1.34", "1.35", "1.36"}
+# The feature gate ResourceHealthStatus is alpha and off before. 1.36 opens the stream unasked; 1.37 uses a service
+# advertised by the plugin.
+_HEALTH_UNASKED = {"1.36"}
 _HEALTH_NEGOTIATED = {"1.37": (HEALTH_V1, HEALTH_V1ALPHA1)}
-# The feature gate ResourceHealthStatus is alpha and off before.
-_HEALTH_BY_DEFAULT = {"1.36", "1.37"}
-_HEALTH_TIMEOUT_KNOWN = {"1.35", "1.36", "1.37"}
-_HEALTH_MESSAGE_KNOWN = {"1.36", "1.37"}
 
 
 def service(release: str, driver: str, endpoint: str, supported: Sequence[str]) -> str:
@@ -114,9 +111,9 @@ def _classic_service(service_: str, driver: str, endpoint: str, supported: Seque
     raise errors.RegistrationError(f"invalid versions of plugin {driver} at endpoint {endpoint}: {reason}")
 
 
-def health_is_on(release: str) -> bool:
-    """Return true if the release watches the health of devices by default."""
-    return release in _HEALTH_BY_DEFAULT
+def watches_health(release: str) -> bool:
+    """Return true if the release opens health streams, and shows health in the status of pods."""
+    return release in _HEALTH_UNASKED or release in _HEALTH_NEGOTIATED
 
 
 def health_service(release: str, supported: Sequence[str]) -> str | None:
@@ -125,16 +122,6 @@ def health_service(release: str, supported: Sequence[str]) -> str | None:
         return HEALTH_V1ALPHA1
     services = _HEALTH_NEGOTIATED.get(release, ())
     return next((version for version in supported if version in services), None)
-
-
-def knows_health_timeout(release: str) -> bool:
-    """Return true if `health_check_timeout_seconds` of a report is used."""
-    return release in _HEALTH_TIMEOUT_KNOWN
-
-
-def knows_health_message(release: str) -> bool:
-    """Return true if the message of a report is shown in the pod's status."""
-    return release in _HEALTH_MESSAGE_KNOWN
 
 
 def _quote_words(words: Sequence[str]) -> str:

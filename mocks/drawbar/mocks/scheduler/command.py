@@ -1,7 +1,7 @@
 """`drawbar mock scheduler`: the scheduler double in one process with its two required controllers.
 
-These are the claim controller double and the device taint eviction double. The latter can be omitted; it also is if
-the API server's release has no device taints (classic DRA).
+These are the claim controller double and the device taint eviction double. The latter is omitted if the API server's
+release has no device taints (classic DRA).
 """
 
 import argparse
@@ -27,18 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the pause between two checks of a claim's binding conditions (default: %(default)s)",
     )
     parser.add_argument(
-        "--binding-timeout-seconds",
-        type=float,
-        default=times.binding_timeout_seconds,
-        help="the time limit of a pod's wait for its devices (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-eviction",
-        dest="eviction",
-        action="store_false",
-        help="do not evict pods from devices with a NoExecute taint",
-    )
-    parser.add_argument(
         "--seed",
         type=int,
         help="the seed of random choices (classic DRA), to repeat a run",
@@ -48,14 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def serve(args: argparse.Namespace) -> int:
     """Run until cancelled; print one line of JSON once it is ready."""
     connection = connections.load(args.kubeconfig)
-    times = settings.Settings(
-        poll_seconds=args.poll_seconds,
-        binding_timeout_seconds=args.binding_timeout_seconds,
-        seed=args.seed,
-    )
+    times = settings.Settings(poll_seconds=args.poll_seconds, seed=args.seed)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(claims.serving(connection))
-        if args.eviction and await _has_taints(connection):
+        if await _has_taints(connection):
             await stack.enter_async_context(eviction.serving(connection))
         # Last, so that the controllers work before the first pod gets its node.
         await stack.enter_async_context(server.serving(connection, times))
