@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from aiohttp import HttpVersion11, http_exceptions, web
+from aiohttp import http_exceptions, web
 
 from drawbar.mocks.apiserver import requests
 
@@ -129,7 +129,7 @@ async def listening(
         return web.Response(status=500)
 
     application = web.Application(client_max_size=requests.BODY_LIMIT, logger=_logger)
-    application.router.add_route("*", "/{path:.*}", answer, expect_handler=_handle_expectation)
+    application.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(
         application,
         access_log=None,
@@ -145,15 +145,6 @@ async def listening(
         yield listener
     finally:
         await listener.stop()
-
-
-async def _handle_expectation(request: web.Request) -> None:
-    """Ask for a held-back body (``100-continue``); refuse any other expectation."""
-    if request.headers.get("Expect", "").lower() != "100-continue":
-        raise web.HTTPExpectationFailed
-    if request.version >= HttpVersion11:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer itself has not begun
 
 
 def _bind_socket(port: int) -> socket.socket:
