@@ -98,31 +98,6 @@ async def world(tmp_path):
         yield made
 
 
-async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
-    await world.pool()
-    await world.create_running_pod("p1")
-    async with world.run_eviction():
-        await world.taint(BROKEN)
-        (pod,) = await world.wait_until_terminating("p1")
-        (event,) = await world.event("Marking for deletion")
-    (condition,) = [entry for entry in pod["status"]["conditions"] if entry["type"] == "DisruptionTarget"]
-    assert (condition["status"], condition["reason"], condition["message"]) == (
-        "True",
-        "DeletionByDeviceTaintManager",
-        "Device Taint manager: deleting due to NoExecute taint",
-    )
-    assert (event["reason"], event["type"]) == ("DeviceTaintManagerEviction", "Normal")
-    assert event["reportingController"] == "device-taint-eviction-controller"
-
-
-async def test_it_works_where_there_are_no_rules(tmp_path):
-    async with clusters.serving(tmp_path, EvictionCluster, profile="1.36") as world:
-        await world.pool(BROKEN)
-        await world.create_running_pod("p1")
-        async with world.run_eviction():
-            await world.wait_until_terminating("p1")
-
-
 async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
     toleration = {"operator": "Exists", "effect": "NoExecute"}
     await world.pool(BROKEN)

@@ -21,11 +21,6 @@ from drawbar.mocks.scheduler import (
 Json = dict[str, Any]
 DRIVER = "drawbar.dev"
 NODE = matching.Node(name="node-a", labels={"chassis": "1"})
-BINDING: Json = {
-    "bindsToNode": True,
-    "bindingConditions": ["drawbar.dev/attached"],
-    "bindingFailureConditions": ["drawbar.dev/attach-failed"],
-}
 TAINT = {"key": "drawbar.dev/broken", "effect": "NoSchedule"}
 
 
@@ -92,32 +87,19 @@ def names(answer: Any) -> list[str] | str:
 
 TWO = [slice_("s1", device("a"), device("b", "A100"))]
 NO = "cannot allocate all claims"
-ELSEWHERE = {
-    "nodeSelectorTerms": [{"matchExpressions": [{"key": "chassis", "operator": "In", "values": ["2"]}]}]
-}
-HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "chassis", "operator": "In", "values": ["1"]}]}]}
 
 
 @pytest.mark.parametrize(
     ("slices", "requests", "expected"),
     [
-        pytest.param(TWO, [request()], ["a"], id="first-fit"),
-        pytest.param(TWO, [request(count=2)], ["a", "b"], id="count"),
         pytest.param(TWO, [request(count=3)], NO, id="too-many"),
         pytest.param(TWO, [request("x"), request("y")], ["a", "b"], id="no-device-twice"),
-        pytest.param(
-            TWO,
-            [request(selectors=[cel('device.attributes["drawbar.dev"].model == "A100"')])],
-            ["b"],
-            id="selector",
-        ),
         pytest.param(
             TWO,
             [request("x"), request("y", selectors=[cel('device.attributes["drawbar.dev"].model == "H100"')])],
             ["b", "a"],
             id="backtracking",
         ),
-        pytest.param(TWO, [request(allocationMode="All")], ["a", "b"], id="all"),
         pytest.param(
             [slice_("s1", device("a"), device("b", taints=[TAINT]))],
             [request(allocationMode="All")],
@@ -125,57 +107,17 @@ HERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "chassis", "operator
             id="all-with-one-tainted",
         ),
         pytest.param(
-            [slice_("s1", device("a", taints=[TAINT]), device("b"))], [request()], ["b"], id="taint"
-        ),
-        pytest.param(
-            [slice_("s1", device("a", taints=[TAINT | {"effect": "None"}]))],
-            [request()],
-            ["a"],
-            id="effect-none",
-        ),
-        pytest.param(
-            [slice_("s1", device("a", taints=[TAINT]))],
-            [request(tolerations=[{"key": "drawbar.dev/broken", "operator": "Exists"}])],
-            ["a"],
-            id="tolerated",
-        ),
-        pytest.param(
             [slice_("s1", device("a", taints=[TAINT | {"value": "x"}]))],
             [request(tolerations=[{"key": "drawbar.dev/broken", "value": "y"}])],
             NO,
             id="toleration-of-another-value",
         ),
-        pytest.param([slice_("s1", device("a"), count=2)], [request()], NO, id="incomplete-pool"),
         pytest.param(
             [slice_("s1", device("a"), count=2), slice_("s2", device("b"), count=2)],
             [request(count=2)],
             ["a", "b"],
             id="complete-pool-of-two-slices",
         ),
-        pytest.param(
-            [slice_("s1", device("a")), slice_("s2", device("b"), generation=2)],
-            [request()],
-            ["b"],
-            id="only-the-newest-generation",
-        ),
-        pytest.param(
-            [slice_("s1", device("a"), count=2), slice_("s2", device("a"), count=2)],
-            [request()],
-            "invalid resource pools were encountered",
-            id="a-name-twice-in-the-pool",
-        ),
-        pytest.param(
-            [slice_("s1", device("a", **BINDING), pool="p1"), slice_("s2", device("b"), pool="p2")],
-            [request()],
-            ["b"],
-            id="pools-without-binding-conditions-first",
-        ),
-        pytest.param([slice_("s1", device("a"), nodeName="node-b")], [request()], NO, id="another-node"),
-        pytest.param([slice_("s1", device("a"), nodeName="node-a")], [request()], ["a"], id="this-node"),
-        pytest.param(
-            [slice_("s1", device("a"), nodeSelector=ELSEWHERE)], [request()], NO, id="another-chassis"
-        ),
-        pytest.param([slice_("s1", device("a"), nodeSelector=HERE)], [request()], ["a"], id="this-chassis"),
     ],
 )
 def test_the_allocator_takes_exactly_these_devices(
@@ -195,37 +137,12 @@ def test_two_claims_of_a_pod_share_no_device() -> None:
     assert names(allocate(TWO, request(count=2), claims=2)) == NO
 
 
-def test_the_first_available_alternative_is_taken_and_named() -> None:
-    ask = {"deviceClassName": "any"}
-    wanted = [cel('device.attributes["drawbar.dev"].model == "A100"')]
-    alternatives = [
-        {"name": "four", "count": 4, **ask},
-        {"name": "a100", "selectors": wanted, **ask},
-        {"name": "other", **ask},
-    ]
-    (answer,) = allocate(TWO, {"name": "one", "firstAvailable": alternatives})
-    (result,) = answer.devices.results
-    assert (result.request, result.device) == ("one/a100", "b")
-
-
 def test_devices_of_a_request_agree_or_differ_as_the_constraints_say() -> None:
     slices = [slice_("s1", device("a"), device("b", "A100"), device("c"))]
     name = "drawbar.dev/model"
     assert names(allocate(slices, request(count=2), constraints=[{"matchAttribute": name}])) == ["a", "c"]
     assert names(allocate(slices, request(count=2), constraints=[{"distinctAttribute": name}])) == ["a", "b"]
     assert names(allocate(slices, request(count=3), constraints=[{"distinctAttribute": name}])) == NO
-
-
-def test_tolerations_are_copied_into_the_result() -> None:
-    toleration = {
-        "key": "drawbar.dev/broken",
-        "operator": "Exists",
-        "effect": "NoExecute",
-        "tolerationSeconds": 5,
-    }
-    (answer,) = allocate(TWO, request(tolerations=[toleration]))
-    (result,) = msgspec.to_builtins(answer)["devices"]["results"]
-    assert result["tolerations"] == (toleration,)
 
 
 @pytest.mark.parametrize(
@@ -335,23 +252,6 @@ def test_the_taints_of_rules_count_like_those_of_drivers() -> None:
     )
     assert names(allocate(taintrules.taint_slices(TWO, [rule]), request())) == ["b"]
     assert taintrules.taint_slices(TWO, []) == TWO
-
-
-def test_a_binding_device_ties_the_claim_to_its_node_and_brings_its_conditions() -> None:
-    (answer,) = allocate([slice_("s1", device("a", **BINDING))], request())
-    wire = msgspec.to_builtins(answer)
-    field = {"key": "metadata.name", "operator": "In", "values": ("node-a",)}
-    assert wire["nodeSelector"] == {"nodeSelectorTerms": ({"matchFields": (field,)},)}
-    (result,) = wire["devices"]["results"]
-    assert result["bindingConditions"] == ("drawbar.dev/attached",)
-    assert result["bindingFailureConditions"] == ("drawbar.dev/attach-failed",)
-
-
-def test_other_allocations_carry_the_selectors_of_their_slices_or_none() -> None:
-    (everywhere,) = allocate(TWO, request())
-    assert everywhere.node_selector is None
-    (chassis,) = allocate([slice_("s1", device("a"), nodeSelector=HERE)], request())
-    assert chassis.node_selector == msgspec.convert(HERE, objects.NodeSelector)
 
 
 def test_configuration_comes_from_the_class_first_and_then_from_the_claim() -> None:

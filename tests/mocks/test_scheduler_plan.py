@@ -63,36 +63,6 @@ def claim(
 READY = {"attached": "True", "visible": "True"}
 
 
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [
-        pytest.param(claim(), plan.Pending(claim="c1"), id="no-entry"),
-        pytest.param(claim(state("a", attached="True")), plan.Pending(claim="c1"), id="one-of-two"),
-        pytest.param(
-            claim(state("a", attached="True", visible="False")), plan.Pending(claim="c1"), id="false"
-        ),
-        pytest.param(claim(state("a", **READY)), None, id="ready"),
-        pytest.param(
-            claim(state("a", attach_failed="True")),
-            plan.Failed(claim="c1", reason="Why", message="port down"),
-            id="failed",
-        ),
-        pytest.param(
-            claim(state("b", attach_failed="True"), devices=("a", "b")),
-            plan.Pending(claim="c1"),
-            id="a-failure-behind-a-device-that-is-not-ready-is-unseen",
-        ),
-        pytest.param(
-            claim(state("a", **READY), state("b", attach_failed="True"), devices=("a", "b")),
-            plan.Failed(claim="c1", reason="Why", message="port down"),
-            id="a-failure-behind-a-ready-device-is-seen",
-        ),
-    ],
-)
-def test_readiness_of_a_claim(stored: documents.Document, expected: object) -> None:
-    assert plan.readiness([stored]) == expected
-
-
 def decide(
     *claims: documents.Document,
     pod: documents.Document = POD,
@@ -106,38 +76,6 @@ def decide(
 
 def with_spec(**spec: Any) -> documents.Document:
     return documents.Document(metadata=POD.metadata, spec=spec)
-
-
-def test_an_allocated_claim_brings_the_pod_to_its_node() -> None:
-    assert decide(claim(node="node-b")) == plan.Placement(node="node-b")
-
-
-@pytest.mark.parametrize(
-    ("stored", "deallocated"),
-    [
-        pytest.param(claim(state("a", attach_failed="True")), True, id="failed"),
-        pytest.param(
-            claim(state("a", attach_failed="True"), reserved=("pod",)), True, id="reserved-for-it-alone"
-        ),
-        pytest.param(
-            claim(state("a", attach_failed="True"), reserved=("other",)), False, id="used-by-another"
-        ),
-        pytest.param(claim(age=601), True, id="timed-out"),
-        pytest.param(claim(state("a", **READY), age=601), None, id="old-but-ready"),
-        pytest.param(claim(age=599), None, id="still-in-time"),
-        pytest.param(claim(node="node-c"), True, id="its-node-is-gone"),
-    ],
-)
-def test_only_an_unusable_claim_of_no_other_pod_is_deallocated(
-    stored: documents.Document, deallocated: bool | None
-) -> None:
-    kind = {True: plan.Deallocate, False: plan.Unschedulable, None: plan.Placement}[deallocated]
-    assert isinstance(decide(stored), kind)
-
-
-def test_one_claim_is_deallocated_at_a_time() -> None:
-    decision = decide(claim(node="node-a"), claim(node="node-b"))
-    assert isinstance(decision, plan.Deallocate)
 
 
 @pytest.mark.parametrize(

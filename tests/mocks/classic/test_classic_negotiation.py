@@ -11,7 +11,6 @@ from drawbar.mocks.apiserver import faults
 from drawbar.mocks.scheduler import command
 
 NEWER = pytest.mark.parametrize("profile", ["1.31-classic"], indirect=True)
-OLDER = pytest.mark.parametrize("profile", ["1.30-classic"], indirect=True)
 
 
 def _selected_node(context):
@@ -20,61 +19,6 @@ def _selected_node(context):
 
 def _list_consumers(claim):
     return [consumer["name"] for consumer in claim.get("status", {}).get("reservedFor", ())]
-
-
-async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
-    context = cluster.dialect.context
-    await cluster.nodes("a", "b")
-    await cluster.claim("c1")
-    pod = await cluster.pod("p1", "c1")
-
-    first = await cluster.wait_for(context, "p1")
-    assert first["spec"]["potentialNodes"] == ["a", "b"]
-    (owner,) = first["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
-    await cluster.event("p1", "0/1 nodes are available: 1 waiting for resource driver.")
-
-    refused = _selected_node(first)
-    await cluster.answer("p1", c1=[refused])
-    second = await cluster.wait_for(context, "p1", lambda stored: _selected_node(stored) != refused)
-    assert second["spec"]["potentialNodes"] == ["a", "b"]
-    assert {refused, _selected_node(second)} == {"a", "b"}
-
-    await cluster.allocate("c1", _selected_node(second), pod)
-    assert await cluster.wait_until_bound("p1") == _selected_node(second)
-    await cluster.wait_until_gone(context, "p1")
-    claim = await cluster.wait_for(cluster.dialect.claim, "c1")
-    assert _list_consumers(claim) == ["p1"]
-    assert [write.verb for write in cluster.writes("podschedulingcontexts")] == ["create", "update", "delete"]
-
-
-@NEWER
-async def test_several_claims_wait_for_every_answer_and_stay_unreserved_until_all_are_allocated(cluster):
-    context, claim = cluster.dialect.context, cluster.dialect.claim
-    await cluster.nodes("a", "b")
-    await cluster.claim("c1")
-    await cluster.claim("c2")
-    pod = await cluster.pod("p1", "c1", "c2")
-    await cluster.event("p1", "waiting for resource driver")
-    assert not _selected_node(await cluster.wait_for(context, "p1"))
-
-    await cluster.answer("p1", c1=["a"])
-    await cluster.answer("p1", c1=["a"], c2=[])
-    await cluster.wait_for(context, "p1", lambda stored: _selected_node(stored) == "b")
-
-    await cluster.allocate("c1", "b", pod)
-    await cluster.event("p1", "waiting for resource driver to provide information")
-    await cluster.wait_for(claim, "c1", lambda stored: not _list_consumers(stored))
-    assert (await cluster.wait_for(claim, "c1"))["status"]["allocation"], "it only left reservedFor"
-    assert not (await cluster.wait_for(claim, "c1"))["status"].get("deallocationRequested")
-
-    await cluster.allocate("c2", "b", pod)
-    assert await cluster.wait_until_bound("p1") == "b"
-    assert (
-        _list_consumers(await cluster.wait_for(claim, "c1"))
-        == _list_consumers(await cluster.wait_for(claim, "c2"))
-        == ["p1"]
-    )
 
 
 async def test_conflicting_claims_are_deallocated_until_the_pod_fits(cluster, driving):
@@ -120,18 +64,6 @@ async def test_a_selection_is_withdrawn_before_deallocation_is_asked_for(cluster
         (write.resource, write.subresource) for write in cluster.server.writes if write.verb == "update"
     ]
     assert updates == [("podschedulingcontexts", ""), ("resourceclaims", "status")]
-
-
-@OLDER
-async def test_a_pod_waits_for_an_immediate_claim_and_reserves_it_itself(cluster):
-    await cluster.nodes("a", "b")
-    await cluster.claim("c1", mode="Immediate")
-    await cluster.pod("p1", "c1")
-    await cluster.event("p1", "unallocated immediate resourceclaim")
-    await cluster.allocate("c1", "b")
-    assert await cluster.wait_until_bound("p1") == "b"
-    assert _list_consumers(await cluster.wait_for(cluster.dialect.claim, "c1")) == ["p1"]
-    assert not cluster.writes("podschedulingcontexts"), "there was nothing to negotiate"
 
 
 @NEWER
