@@ -17,13 +17,6 @@ def run(
     return apply.apply(live, config, SCHEMA, owners, manager=manager, api_version="v1", now="t", force=force)
 
 
-def test_a_field_that_its_manager_leaves_out_is_removed() -> None:
-    first, owners = run({}, {"spec": {"x": 1, "y": 2}})
-    second, owners = run(first, {"spec": {"x": 1}}, owners)
-    assert second == {"spec": {"x": 1}}
-    assert owners[0].fields == {("f:spec", "f:x")}
-
-
 def test_an_item_that_its_manager_leaves_out_is_removed_and_the_other_stays() -> None:
     live, owners = run({}, {"status": {"conditions": [{"type": "A"}, {"type": "B"}]}})
     live, owners = run(live, {"status": {"conditions": [{"type": "B"}]}}, owners)

@@ -7,25 +7,6 @@ STATUS = f"{CLAIMS}/c1/status"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
-async def test_an_apply_that_changes_nothing_keeps_the_version(
-    api: Any, allocate: Any, make_device_status: Any
-) -> None:
-    await allocate("slot-1")
-    first = await api.apply(STATUS, make_device_status("drawbar.dev/attached"))
-    again = await api.apply(STATUS, make_device_status("drawbar.dev/attached"))
-    assert again.body == first.body
-
-
-async def test_deallocation_clears_the_device_status(
-    api: Any, allocate: Any, make_device_status: Any
-) -> None:
-    await allocate("slot-1")
-    await api.apply(STATUS, make_device_status("drawbar.dev/attached"))
-    freed = await api.merge(STATUS, {"status": {"allocation": None}})
-    assert freed.body["status"] == {}
-    assert all("f:devices" not in str(m["fieldsV1"]) for m in freed.body["metadata"]["managedFields"])
-
-
 async def test_the_extra_permissions_are_not_asked_for_in_1_34(
     start: Any, make_allocation: Any, make_device_status: Any
 ) -> None:
@@ -56,9 +37,3 @@ async def test_gated_fields_are_dropped_in_silence_in_1_34(start: Any, make_slic
     assert made.body["spec"]["devices"] == [{"name": "slot-1"}]
     document = await api.get("/openapi/v3/apis/resource.k8s.io/v1")
     assert "bindsToNode" in str(document.body)
-
-
-async def test_gates_can_be_switched_on(start: Any, make_slice: Any) -> None:
-    api = await start(profile="1.34", gates={"DRADeviceBindingConditions": True})
-    made = await api.post(SLICES, make_slice(devices=[BOUND]))
-    assert set(made.body["spec"]["devices"][0]) == set(BOUND) - {"taints"}

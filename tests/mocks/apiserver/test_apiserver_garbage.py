@@ -25,22 +25,6 @@ async def names(api: Any) -> list[str]:
     return sorted(item["metadata"]["name"] for item in (await api.get(MAPS)).body["items"])
 
 
-async def test_a_nodes_slices_go_with_the_node(api: Any, make_slice: Any) -> None:
-    node = (await api.post(NODES, {"metadata": {"name": "node-a"}})).body
-    own = make_slice()
-    own["metadata"]["ownerReferences"] = [owned_by(node, "Node", controller=True)]
-    await api.post(SLICES, own)
-    await api.delete(f"{NODES}/node-a")
-    assert (await api.get(f"{SLICES}/s1")).code == 404
-
-
-async def test_an_owner_of_another_uid_is_no_owner(api: Any) -> None:
-    owner = await make(api, "owner")
-    await make(api, "wrong", {**owned_by(owner), "uid": "11111111-1111-1111-1111-111111111111"})
-    await make(api, "nameless", {**owned_by(owner), "name": "other"})
-    assert await names(api) == ["owner"]
-
-
 async def test_an_owner_recreated_under_its_name_does_not_keep_the_dependents(api: Any) -> None:
     owner = await make(api, "owner")
     await api.delete(f"{MAPS}/owner", {"propagationPolicy": "Orphan"})

@@ -15,11 +15,6 @@ async def who(api: Any, **headers: str) -> Any:
     return await client.post(WHO, {})
 
 
-async def test_a_service_account_brings_its_groups_along(api: Any) -> None:
-    reply = await who(api, Impersonate_User="system:serviceaccount:drawbar:node")
-    assert "system:serviceaccounts:drawbar" in reply.body["status"]["userInfo"]["groups"]
-
-
 async def test_extra_information_can_be_impersonated(api: Any) -> None:
     key = "Impersonate_Extra_Authentication.kubernetes.io%2fnode_name"
     reply = await who(api, Impersonate_User="system:serviceaccount:drawbar:node", **{key: "node-a"})
@@ -66,22 +61,6 @@ async def test_a_token_on_request_is_its_accounts_and_names_the_node_of_its_pod(
 async def test_an_unknown_token_is_reviewed_as_unknown(api: Any) -> None:
     reply = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}})
     assert "authenticated" not in reply.body["status"]
-
-
-async def test_no_user_can_grant_rights_beyond_their_own(api: Any) -> None:
-    author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create", "update"]}
-    await api.allow("jane", author, READ)
-    jane = api.acting_as("jane")
-    roles = f"{ROLES}/namespaces/default/roles"
-    mine = {"metadata": {"name": "mine"}, "rules": [READ]}
-    assert (await jane.post(roles, mine)).code == 201
-    more = {**READ, "verbs": ["get", "delete"]}
-    refused = await jane.post(roles, {"metadata": {"name": "more"}, "rules": [more]})
-    assert refused.code == 403
-    assert refused.body["message"].endswith(
-        "is attempting to grant RBAC permissions not currently held:\n"
-        '{APIGroups:[""], Resources:["configmaps"], Verbs:["get" "delete"]}'
-    )
 
 
 async def test_binding_a_role_needs_its_rights_or_the_bind_verb(api: Any) -> None:

@@ -44,29 +44,6 @@ async def test_indexes_follow_changes(api: Any, make_config_map: Any) -> None:
     assert await names() == []
 
 
-async def test_deletecollection_deletes_the_selected_objects(api: Any, make_slice: Any) -> None:
-    path = "/apis/resource.k8s.io/v1/resourceslices"
-    for name, node in (("a", "n1"), ("b", "n2")):
-        body = make_slice(nodeName=node, allNodes=None)
-        body["metadata"]["name"] = name
-        await api.post(path, body)
-    await api.delete(path, fieldSelector="spec.nodeName=n1")
-    left = await api.get(path)
-    assert [item["metadata"]["name"] for item in left.body["items"]] == ["b"]
-
-
-async def test_status_and_spec_are_written_apart(api: Any) -> None:
-    node = {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}}
-    await api.post("/api/v1/nodes", node)
-    await api.merge(
-        "/api/v1/nodes/n1/status", {"spec": {"unschedulable": False}, "status": {"phase": "Running"}}
-    )
-    await api.merge("/api/v1/nodes/n1", {"status": {"phase": "Pending"}})
-    now = (await api.get("/api/v1/nodes/n1")).body
-    assert now["spec"] == {"unschedulable": True}
-    assert now["status"] == {"phase": "Running"}
-
-
 async def test_a_pod_is_bound_once_and_then_deleted_gracefully(api: Any) -> None:
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     binding = {
@@ -83,43 +60,6 @@ async def test_a_pod_is_bound_once_and_then_deleted_gracefully(api: Any) -> None
     assert (await api.get(f"{PODS}/p")).body["spec"]["nodeName"] == "n1"
     await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
     assert (await api.get(f"{PODS}/p")).code == 404
-
-
-async def test_both_event_apis_show_the_same_event(api: Any) -> None:
-    event = {
-        "metadata": {"name": "e"},
-        "regarding": {"kind": "Pod", "name": "p"},
-        "note": "hello",
-        "type": "Normal",
-        "reason": "R",
-        "action": "A",
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "drawbar.dev/controller",
-        "reportingInstance": "controller-0",
-    }
-    await api.post("/apis/events.k8s.io/v1/namespaces/default/events", event)
-    core = await api.get("/api/v1/namespaces/default/events", fieldSelector="involvedObject.name=p")
-    assert [(item["message"], item["involvedObject"]["kind"]) for item in core.body["items"]] == [
-        ("hello", "Pod")
-    ]
-
-
-async def test_bad_requests_get_a_status_and_no_traceback(api: Any) -> None:
-    replies = [
-        await api.post(MAPS, b"{nonsense"),
-        await api.post(MAPS, b"[1]"),
-        await api.post(MAPS, {"metadata": {"name": 7}}),
-        await api.post(MAPS, {"metadata": {"name": "x"}}, kind="text/plain"),
-        await api.send("PATCH", f"{MAPS}/one", {}, kind="application/json"),
-        await api.post(MAPS, {"kind": "Pod", "metadata": {"name": "x"}}),
-        await api.get("/apis/none/v1/things"),
-        await api.get(MAPS, accept="application/vnd.kubernetes.protobuf"),
-        await api.post(MAPS, b" " * (4 * 1024 * 1024)),
-        await api.put(MAPS, {}),
-        await api.get(MAPS, limit="many"),
-    ]
-    assert [reply.code for reply in replies] == [400, 400, 400, 415, 415, 400, 404, 406, 413, 405, 400]
-    assert all(reply.body["kind"] == "Status" and reply.body["code"] == reply.code for reply in replies)
 
 
 async def test_writes_are_counted_by_who_and_what(api: Any, make_config_map: Any) -> None:

@@ -107,12 +107,3 @@ async def test_a_lease_is_not_overwritten_blindly(api: Any) -> None:
 async def test_a_lease_that_breaks_a_rule_is_told_where(api: Any, spec: Any, field: str) -> None:
     refused = await api.post(LEASES, lease("a", **spec))
     assert [cause["field"] for cause in refused.body["details"]["causes"]] == [field]
-
-
-async def test_an_immutable_config_map_does_not_change(api: Any, make_config_map: Any) -> None:
-    path = "/api/v1/namespaces/default/configmaps"
-    await api.post(path, {**make_config_map(a="1"), "immutable": True})
-    for change, field in (({"data": {"a": "2"}}, "data"), ({"immutable": None}, "immutable")):
-        refused = await api.merge(f"{path}/one", change)
-        assert [cause["field"] for cause in refused.body["details"]["causes"]] == [field]
-    assert (await api.merge(f"{path}/one", {"metadata": {"labels": {"x": "y"}}})).code == 200
