@@ -114,8 +114,7 @@ async def test_a_binding_cannot_both_deny_and_warn(api: Any) -> None:
         ("[1, 2].exists(i, i == a.?n.orValue(2))", {"a": {}}, True),
         ("(a.?on.orValue(false) ? a : b).name", {"a": {"name": "a"}, "b": {"name": "b"}}, "b"),
         ("'a.?b' == \"a.?b\" && a.?x.orValue(true)", {"a": {}}, True),
-        ("quantity('80Gi').isGreaterThan(quantity('1Gi'))", {}, True),
-        ("semver('1.2.3').isLessThan(semver('1.10.0'))", {}, True),
+        ("[1, 2].sum()", {}, 3),
         ("'A,B'.lowerAscii().split(',').join('-')", {}, "a-b"),
     ],
 )

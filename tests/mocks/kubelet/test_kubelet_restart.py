@@ -81,7 +81,9 @@ async def test_a_rebooted_node_has_a_new_boot_id_and_prepares_its_pods_again(wor
         await world.runs()
         await plugin.next_call()
         before = await world.api.read(kinds.NODE, "node-a", into=dict)
-        await kubelets.reboot("node-a")
+        await kubelets.stop("node-a")
+        (world.directory / "boot_id").unlink()
+        await kubelets.start("node-a")
         assert await plugin.next_call() == ("prepare", ["c1"])
         after = await world.api.read(kinds.NODE, "node-a", into=dict)
     assert before["status"]["nodeInfo"]["bootID"] != after["status"]["nodeInfo"]["bootID"]

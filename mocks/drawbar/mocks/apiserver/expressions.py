@@ -1,33 +1,27 @@
 """CEL expressions: cached compilation, and evaluation with Kubernetes' extensions.
 
 The evaluator supports plain CEL. This module adds Kubernetes' extensions: optional fields and indexes
-(``object.?spec.?nodeName.orValue('')``, rewritten by ``optionals``), the string, list, set and math functions,
-``quantity`` and its comparisons, ``semver`` and ``isSemver``, ``find`` and ``findAll``.
+(``object.?spec.?nodeName.orValue('')``, rewritten by ``optionals``), the string, set and math functions, and ``sum``.
 
-Limits: no ``authorizer``, ``ip``, ``cidr`` and ``url`` libraries, two-variable comprehensions, ``cel.bind`` and
-``optMap``, no check of types before evaluation, no budget of costs. An expression with an unsupported function fails
-at evaluation, with a message that names it.
+Limits: no libraries of quantities, versions, addresses and regular expressions, two-variable comprehensions,
+``cel.bind`` and ``optMap``, no check of types before evaluation, no budget of costs. An expression with an unsupported
+function fails at evaluation, with a message that names it.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from drawbar.mocks.apiserver import optionals, quantities
+from drawbar.mocks.apiserver import optionals
 from drawbar.mocks.cellibrary import cel, stdlib
 
 Json = dict[str, Any]
 _FAILURES = (KeyError, TypeError, ValueError, RuntimeError, OverflowError, IndexError, ZeroDivisionError)
-_SEMVER = re.compile(
-    r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z.-]+)?$"
-)
 
 
 class EvaluationError(Exception):
@@ -102,66 +96,5 @@ def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
     return Scope(variables).evaluate(text)
 
 
-def _number(amount: Fraction) -> float | int:
-    return amount.numerator if amount.denominator == 1 else float(amount)
-
-
-def _quantity(text: str) -> float | int:
-    """Return a quantity as a plain number, so that comparisons are those of numbers."""
-    return _number(quantities.value(text))
-
-
-def _is_quantity(text: Any) -> bool:
-    try:
-        quantities.value(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _semver_key(text: str) -> tuple[int, int, int]:
-    match = _SEMVER.match(text)
-    if match is None:
-        raise ValueError(f"{text!r} is no semantic version")
-    return int(match.group(1)), int(match.group(2)), int(match.group(3))
-
-
-def _compare(left: Any, right: Any) -> int:
-    if isinstance(left, str) and isinstance(right, str):
-        left, right = _semver_key(left), _semver_key(right)
-    return int(left > right) - int(left < right)
-
-
-def _semver(text: str) -> str:
-    _semver_key(text)
-    return text
-
-
-def _format_text(text: str, values: list[Any]) -> str:
-    return re.sub(r"%[sd]", "{}", text.replace("{", "{{").replace("}", "}}")).format(*values)
-
-
-_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    optionals.SELECT: optionals.select,
-    "find": lambda text, pattern: (re.search(pattern, text) or [""])[0],
-    "findAll": lambda text, pattern: [match.group(0) for match in re.finditer(pattern, text)],
-    "sum": sum,
-    "isSorted": lambda items: all(a <= b for a, b in itertools.pairwise(items)),
-    "lastIndexOf": lambda text, part: text.rfind(part),
-    "includes": lambda items, item: item in items,
-    "format": _format_text,
-    "quantity": _quantity,
-    "isQuantity": _is_quantity,
-    "isInteger": lambda number: float(number).is_integer(),
-    "asInteger": int,
-    "asApproximateFloat": float,
-    "sign": lambda number: (number > 0) - (number < 0),
-    "isGreaterThan": lambda left, right: _compare(left, right) > 0,
-    "isLessThan": lambda left, right: _compare(left, right) < 0,
-    "compareTo": _compare,
-    "semver": _semver,
-    "isSemver": lambda text: bool(_SEMVER.match(text)),
-    "major": lambda text: _semver_key(text)[0],
-    "minor": lambda text: _semver_key(text)[1],
-    "patch": lambda text: _semver_key(text)[2],
-}
+# Of Kubernetes' extensions, those in policies and definitions of the tests. An evaluation with another one fails.
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {optionals.SELECT: optionals.select, "sum": sum}

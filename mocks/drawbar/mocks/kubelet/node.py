@@ -78,11 +78,6 @@ def prepare_directory(node: NodeSpec) -> str:
     return file.read_text(encoding="ascii").strip()
 
 
-def reboot(node: NodeSpec) -> None:
-    """Make the next start the first one after a reboot; the node's double must be down."""
-    (node.directory / "boot_id").unlink(missing_ok=True)
-
-
 async def register(api: client.Client, node: NodeSpec, *, boot_id: str, release: str, now: str) -> None:
     """Create or update the Node object, and report it as ready."""
     labels = {"kubernetes.io/hostname": node.name, **node.labels}

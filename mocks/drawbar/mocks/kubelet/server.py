@@ -101,16 +101,6 @@ class Kubelets(Mapping[str, agent.Kubelet]):
         await self.start(name)
         return self[name]
 
-    async def reboot(self, name: str) -> agent.Kubelet:
-        """Restart the kubelet with a new boot id, without the old containers and CDI files; return the new one.
-
-        The double does not control the plugins: stop them before and start them after, as a boot would.
-        """
-        await self.stop(name)
-        node.reboot(self._specs[name])
-        await self.start(name)
-        return self[name]
-
     def close(self) -> None:
         """Let all kubelets end."""
         for stop in self._stops.values():

@@ -45,8 +45,3 @@ def check_entries(
     for key, item in items.items():
         yield from check_key(key, path)
         yield from check(item, f"{path}[{key}]")
-
-
-def check_nothing(_item: Any, _path: str) -> Iterator[Cause]:
-    """Yield nothing: there is no rule."""
-    yield from ()
