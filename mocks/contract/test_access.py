@@ -164,16 +164,6 @@ async def test_the_role_of_a_binding_never_changes(world):
     assert (reply.code, reply.causes) == (422, {"roleRef": "FieldValueInvalid"})
 
 
-async def test_an_account_cannot_grant_rights_beyond_its_own(world):
-    roles = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create", "get"]}
-    await world.allow("alice", roles)
-    alice = world.acting_as("alice")
-    await ask_until_allowed(world, lambda: alice.get(world.path("roles", "none")))
-    reply = await world.post("roles", world.body("roles", world.name(), rules=[READ]), client=alice)
-    assert (reply.code, reply.reason) == (403, "Forbidden")
-    assert "attempting to grant RBAC permissions not currently held" in reply.message
-
-
 async def ask(client, **attributes):
     body = {"spec": {"resourceAttributes": attributes}, "apiVersion": "authorization.k8s.io/v1"}
     reply = await client.post(

@@ -1,12 +1,9 @@
-"""Who asks: impersonation, tokens on request, reviews of others, and rights that no user grants without having them."""
+"""Who asks: impersonation, tokens on request, and reviews of tokens."""
 
 from typing import Any
 
-ROLES = "/apis/rbac.authorization.k8s.io/v1"
-REVIEWS = "/apis/authorization.k8s.io/v1"
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-READ = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
 
 
 async def who(api: Any, **headers: str) -> Any:
@@ -61,18 +58,3 @@ async def test_a_token_on_request_is_its_accounts_and_names_the_node_of_its_pod(
 async def test_an_unknown_token_is_reviewed_as_unknown(api: Any) -> None:
     reply = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "x"}})
     assert "authenticated" not in reply.body["status"]
-
-
-async def test_binding_a_role_needs_its_rights_or_the_bind_verb(api: Any) -> None:
-    author = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["*"], "verbs": ["create"]}
-    await api.allow("jane", author)
-    binding = {
-        "metadata": {"name": "b"},
-        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "User", "name": "jane"}],
-    }
-    path = f"{ROLES}/namespaces/default/rolebindings"
-    assert (await api.acting_as("jane").post(path, binding)).code == 403
-    bind = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["bind"]}
-    await api.merge(f"{ROLES}/clusterroles/jane", {"rules": [author, bind]})
-    assert (await api.acting_as("jane").post(path, binding)).code == 201

@@ -1,7 +1,7 @@
 """Authorization by the stored RBAC objects, and the callers.
 
-``Authorizer`` resolves a user's rules once and keeps them until one of the four RBAC collections changes. Aggregated
-ClusterRoles are not emulated.
+``Authorizer`` resolves a user's rules once and keeps them until one of the four RBAC collections changes. Limits: no
+aggregated ClusterRoles, and no checks against escalation, so a user who may write roles may grant any right.
 """
 
 from __future__ import annotations
@@ -169,17 +169,16 @@ class Authorizer:
     def _resolve(self, user: User, namespace: str) -> Iterable[Json]:
         for binding in self._items("clusterrolebindings"):
             if _binds(binding, user, ""):
-                yield from self.role_rules("", binding["roleRef"])
+                yield from self._role_rules("", binding["roleRef"])
         if namespace:
             for binding in self._items("rolebindings"):
                 if binding["metadata"]["namespace"] == namespace and _binds(binding, user, namespace):
-                    yield from self.role_rules(namespace, binding["roleRef"])
+                    yield from self._role_rules(namespace, binding["roleRef"])
 
     def _items(self, plural: str) -> list[Json]:
         return list(self._store.collection((RBAC_GROUP, plural)).items.values())
 
-    def role_rules(self, namespace: str, reference: Json) -> list[Json]:
-        """Return the rules of a binding's role."""
+    def _role_rules(self, namespace: str, reference: Json) -> list[Json]:
         cluster = reference.get("kind") == "ClusterRole"
         plural, where = ("clusterroles", "") if cluster else ("roles", namespace)
         role = self._store.collection((RBAC_GROUP, plural)).items.get((where, reference.get("name", "")))
