@@ -27,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the pause between two checks of a claim's binding conditions (default: %(default)s)",
     )
     parser.add_argument(
+        "--binding-timeout-seconds",
+        type=float,
+        default=times.binding_timeout_seconds,
+        help="the time limit of a pod's wait for its devices (default: %(default)s)",
+    )
+    parser.add_argument(
         "--seed",
         type=int,
         help="the seed of random choices (classic DRA), to repeat a run",
@@ -36,7 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def serve(args: argparse.Namespace) -> int:
     """Run until cancelled; print one line of JSON once it is ready."""
     connection = connections.load(args.kubeconfig)
-    times = settings.Settings(poll_seconds=args.poll_seconds, seed=args.seed)
+    times = settings.Settings(
+        poll_seconds=args.poll_seconds,
+        binding_timeout_seconds=args.binding_timeout_seconds,
+        seed=args.seed,
+    )
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(claims.serving(connection))
         if await _has_taints(connection):
