@@ -1,4 +1,4 @@
-"""Plain HTTP to an API server: raw JSON in, raw JSON out, so that nothing of a client library hides what it says."""
+"""Plain HTTP to an API server: raw JSON in, raw JSON out, so that no client library hides its answers."""
 
 import asyncio
 import contextlib

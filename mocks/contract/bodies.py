@@ -18,7 +18,7 @@ GATED_SLICE_FIELDS: dict[str, Json] = {
     "allowMultipleAllocations": {"allowMultipleAllocations": True},
     "listAttributes": {"attributes": {"probe": {"strings": ["a"]}}},
 }
-"""What a device carries to find out whether the gate is on."""
+"""A device's fields that show whether the gate is on."""
 
 
 def device(name: str, **fields: Any) -> Json:

@@ -1,4 +1,4 @@
-"""What a server can do, found out by asking it: its version, what it serves, and what a dry run keeps.
+"""The abilities of a server, found by asking it: its version, its resources, and the fields that a dry run keeps.
 
 OpenAPI is no help here: it lists the fields of gates that are off.
 """
@@ -20,9 +20,9 @@ class Capabilities:
     Attributes:
         version: the server's `gitVersion`.
         minor: the minor version.
-        resources: what is served, as `group/version/plural`, also subresources.
-        slice_fields: what of a device a dry run keeps.
-        unknown_fields: what of a device the server has no field for at all, so that it warns.
+        resources: its resources, as `group/version/plural`, also subresources.
+        slice_fields: the fields of a device that a dry run keeps.
+        unknown_fields: the fields of a device that the server does not know, so that it warns.
         impersonation: whether our caller may act as others.
         classic: the version of `resource.k8s.io` that has PodSchedulingContexts; empty if none has.
         rules: the newest version that has DeviceTaintRules with a status, as `kinds.KINDS` if none has.
@@ -56,7 +56,7 @@ async def detect(client: api.Client, name: str) -> Capabilities:
     """Ask a server; `name` is for the dry-run slice, which is never stored.
 
     Raises:
-        PermissionError: the caller may not discover what is served.
+        PermissionError: the caller may not discover the resources.
     """
     version = (await client.get("/version")).body
     resources = await _resources(client)

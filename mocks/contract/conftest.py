@@ -202,7 +202,7 @@ async def hasty(impatient) -> AsyncIterator[worlds.Corner]:
 @pytest.fixture
 @features.declare_needs("v1")
 async def lab(world) -> labs.Lab:
-    """Return a fake node, a class of devices and what it takes to schedule pods."""
+    """Return a fake node, a class of devices and a scheduler for pods."""
     return await labs.make_lab(world)
 
 

@@ -1,4 +1,4 @@
-"""The features that a rule needs, and the features of a target: what `pytest.mark.needs` is judged by.
+"""The features that a rule needs and a target has; `pytest.mark.needs` compares them.
 
 A test names its needs, for example `@pytest.mark.needs("taints", "since 1.36")`, and a fixture with `declare_needs`. All
 needs have to be met. A test never begins on a target without a feature that it needs: `conftest.py` deselects it at

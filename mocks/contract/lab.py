@@ -1,4 +1,4 @@
-"""What it takes to watch a scheduler at work: a node without a machine, a class, pools, claims and pods.
+"""The set-up to watch a scheduler at work: a node without a machine, a class, pools, claims and pods.
 
 Only pods of ours can get to the node, and only the node can use the pools.
 """
@@ -20,7 +20,7 @@ class Lab:
     Attributes:
         world: its corner of the cluster.
         node: the fake node's name.
-        label: what its pods and pools select it by.
+        label: the label by which its pods and pools select it.
         device_class: a class of all devices of the test's driver.
     """
 

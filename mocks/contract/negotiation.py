@@ -1,4 +1,4 @@
-"""A resource driver of classic DRA as the rules need it: its class, claims for it, and what it writes, in either version.
+"""A resource driver of classic DRA as the rules need it: its class, claims and writes, in either version.
 
 In `v1alpha2` a ResourceClass names the driver, and an allocation consists of handles; in `v1alpha3` the claim itself names
 its controller, and an allocation consists of devices.
@@ -92,7 +92,7 @@ class Driver:
 
 
 class Claim:
-    """A claim, and what is written of it."""
+    """A claim, and its written fields."""
 
     def __init__(self, driver: Driver, name: str) -> None:
         self.driver = driver

@@ -1,4 +1,4 @@
-"""What the suite runs against: our doubles, one pair of processes per release, or the cluster that you name.
+"""The targets of the suite: our doubles, one pair of processes per release, or the cluster that you name.
 
 DRAWBAR_CONTRACT_KUBECONFIG=FILE   that cluster, with an administrator's rights
 DRAWBAR_CONTRACT_PROFILES=1.36     only these of the doubles' releases, separated by commas

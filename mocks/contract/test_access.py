@@ -1,4 +1,4 @@
-"""Who may do what: authentication, roles, reviews."""
+"""Access: authentication, roles, reviews."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field, and what happens when two want it."""
+"""Server-side apply: the owners of fields, and their conflicts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ResourceClaims, templates and classes: the spec, the status and what may be in it."""
+"""ResourceClaims, templates and classes: the spec, and the rules of the status."""
 
 from typing import Any
 
@@ -258,7 +258,7 @@ async def test_a_condition_is_complete(claim, change, reason):
 
 
 async def test_an_apply_rewrites_opaque_parameters_of_an_immutable_allocation(world):
-    """Any apply to any part; a patch leaves what it does not name as it was written."""
+    """Any apply to any part; a patch leaves all other fields as they were written."""
     unsorted = {"opaque": {"driver": "a.dev", "parameters": {"kind": "K", "apiVersion": "v1"}}}
     made = await world.make("resourceclaims", spec={"devices": {"requests": [bodies.request("one", "x")]}})
     allocation = {

@@ -443,7 +443,7 @@ async def test_a_status_default_is_set_at_creation_and_replaced_by_an_apply(worl
     status = STATUS | {"default": {"conditions": waiting}}
     schema = {"type": "object", "required": ["spec"], "properties": {"spec": SPEC, "status": status}}
     custom = await establish_definition(world, definition(world, schema={"openAPIV3Schema": schema}))
-    # What is sent as status with the object itself is dropped before.
+    # A status in a write of the object itself is dropped before.
     made = (await custom.post(body=custom.body(status={"phase": "Lost"}))).body
     assert made["status"] == {"conditions": waiting}
     assert (await world.api.get(custom.path(made))).body["status"] == {"conditions": waiting}

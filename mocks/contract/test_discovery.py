@@ -1,4 +1,4 @@
-"""What a server says about itself."""
+"""Discovery: a server's own description."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ResourceSlices: every limit, what is immutable, what is filled in, what a server drops whose gate is off."""
+"""ResourceSlices: limits, immutable fields, defaults, and the fields that a server without the gate drops."""
 
 from typing import Any
 

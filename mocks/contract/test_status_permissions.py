@@ -1,4 +1,4 @@
-"""Who may write what of a claim's status: `resourceclaims/driver` and `resourceclaims/binding`, asked since 1.36."""
+"""The rights for parts of a claim's status: `resourceclaims/driver` and `resourceclaims/binding`, asked since 1.36."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""JSON text at its edges: what is taken, what is kept byte by byte, and what becomes U+FFFD; see `tests/cases/json`."""
+"""JSON text at its edges: accepted, kept byte by byte, or turned into U+FFFD; see `tests/cases/json`."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ async def read_text_after(world: Corner, name: str, before: bytes) -> bytes:
 
 
 def value_at(text: bytes) -> Any:
-    """Return the value at the beginning of a text, with half characters for what is no Unicode."""
+    """Return the value at the beginning of a text, with half characters for bytes that are not Unicode."""
     value, _ = json.JSONDecoder().raw_decode(text.decode(errors="surrogateescape"))
     return value
 

@@ -1,4 +1,4 @@
-"""Watches: what comes, in which order, from where, and how they end."""
+"""Watches: their events, the order, the start and the end."""
 
 import pytest
 

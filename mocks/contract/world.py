@@ -1,4 +1,4 @@
-"""What one test works with: unique names, objects that are taken away afterwards, other callers.
+"""The world of one test: unique names, objects that are deleted afterwards, other callers.
 
 Guarantee: everything made through a world is deleted when its test ends, finalizers or not, and nothing else is.
 """
@@ -26,7 +26,7 @@ class Corner:
     Attributes:
         api: the administrator.
         namespace: the run's namespace; names in it are made unique with `name`.
-        can: what the server can do.
+        can: the abilities of the server.
         poll_seconds: the scheduler's pause between two looks at binding conditions.
         driver: a driver name of this test's own.
         kinds: where kinds are served.

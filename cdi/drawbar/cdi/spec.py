@@ -9,7 +9,7 @@ that they accept and misunderstand: relative paths, one of two device numbers, a
 Older runtimes refuse a whole file of a newer version. Newer runtimes refuse a file with a version below its
 content's.
 
-| version | what it added |
+| version | new |
 |---|---|
 | 0.3.0 | the first release |
 | 0.4.0 | `type` of a mount |

@@ -4,8 +4,8 @@ Objects are decoded into the caller's msgspec structs: the generated models of t
 1.6 s at start-up, on every node. Every request has a deadline; errors are `drawbar.driver.kube.errors`, never aiohttp's.
 The client retries nothing: only the caller knows whether the state behind the request is still current.
 
-Writes are paced (`Pace`), since after an outage all of them are due at the same moment, and what the API server's own
-flow control refuses is sent again.
+Writes are paced (`Pace`), since after an outage all of them are due at the same moment. If the API server's flow control
+refuses a request, the error `Throttled` has its pause.
 
 Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 """

@@ -68,7 +68,7 @@ _BY_SUBCLASS: Mapping[tuple[int, int], contract.DeviceClass] = MappingProxyType(
         (0x05, 0x02): contract.DeviceClass.CXL_MEMORY,
     }
 )
-# The class that a vendor's displays and accelerators have, whatever their class code is: compute GPUs of AMD have that of
+# The class that a vendor's displays and accelerators have, with any class code: compute GPUs of AMD have that of
 # accelerators, and some managers call a Gaudi a GPU.
 _BY_VENDOR: Mapping[int, contract.DeviceClass] = MappingProxyType(
     {

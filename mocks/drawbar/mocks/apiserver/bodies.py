@@ -38,7 +38,7 @@ async def read_item(visit: Visit, types: TypeTable) -> Json:
     """Return the body as an object in its stored form (a Binding or Eviction unchanged).
 
     Raises:
-        ApiError: 400 (also for another kind than the path's, and for what ``fieldValidation`` refuses), 413,
+        ApiError: 400 (also for another kind than the path's, and for fields that ``fieldValidation`` refuses), 413,
             415 or 422.
     """
     item = await read_object(visit.request, (JSON_TYPE, YAML_TYPE))

@@ -315,7 +315,7 @@ def classic_resources(profile: profiles.Profile) -> tuple[ResourceType, ...]:
     )
 
 
-# What charts hold besides. These kinds are stored, listed, watched, applied and deleted like everything else, so that
+# Further kinds of charts. They are stored, listed, watched, applied and deleted like everything else, so that
 # `helm` and `kubectl` can install something. Nothing acts on them: no pod is made, nothing is counted, no webhook is
 # called, and a status stays as it was written. Their fields are not checked.
 _TEMPLATED = schemas.record(

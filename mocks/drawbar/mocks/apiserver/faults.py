@@ -1,6 +1,6 @@
 """Faults for tests and operators: the requests that they strike, the number of strikes, and the effect.
 
-A ``Fault`` is a value with three parts: ``select`` says whom it strikes, ``when`` how often, ``effect`` what
+A ``Fault`` is a value with three parts: ``select`` says which requests it strikes, ``when`` how often, ``effect`` what
 happens.  ``Faults`` holds those in force; ``add`` returns a ``Handle`` that counts and can be lifted again.  The
 same values are read from files and over HTTP (``faultcontrol``), with camelCase keys.
 
@@ -12,7 +12,7 @@ same values are read from files and over HTTP (``faultcontrol``), with camelCase
         )
     )
 
-What strikes is deterministic: occasions are counted in the order in which requests arrive, and a probability is
+The strikes are deterministic: occasions are counted in the order in which requests arrive, and a probability is
 drawn from a generator of the fault's own with the fault's seed.  Faults are forgotten when the server stops, and
 kept over ``ApiServer.restart``.  Requests to the faults' own endpoint are never struck.
 """
@@ -174,7 +174,7 @@ class Partition(_Effect, frozen=True, kw_only=True, tag="partition"):
     """Requests hang until the fault is lifted, and are then carried out; watches fall silent without closing.
 
     A request hangs no longer than the server's own limit for requests; then its connection breaks. Open watches are
-    cut off too, whatever ``when`` contains. They receive the missed events once the fault is lifted.
+    cut off too, for any ``when``. They receive the missed events once the fault is lifted.
     """
 
 

@@ -89,7 +89,7 @@ def update_managed_fields(call: Call, old: Json, new: Json, owners: ownership.Ow
                 api_version=call.resource.api_version(call.version),
                 now=call.now,
             )
-        else:  # what the strategy put back or dropped is not owned
+        else:  # fields that the strategy restored or dropped are not owned
             present = fieldsets.with_parents(fieldsets.from_value(new, schema))
             kept = (replace(owner, fields=owner.fields & present) for owner in owners)
             owners = tuple(owner for owner in kept if owner.fields)

@@ -1,4 +1,4 @@
-"""The device taint eviction double: watches what its plan needs, deletes pods, and updates the status of rules.
+"""The device taint eviction double: watches the input of its plan, deletes pods, and updates the status of rules.
 
 Order: the status of a rule is first queued before its first eviction. A pod gets the event, then the condition
 `DisruptionTarget`, and is deleted last, with its uid as a precondition. The rate is not limited, as in the real

@@ -169,7 +169,7 @@ class Client:
         subresource: str | None = None,
         manager: str = "",
     ) -> T:
-        """Change some fields of an object; return it as stored. `manager` takes over what `Patch.APPLY` writes."""
+        """Change some fields of an object; return it as stored. `manager` owns the fields that `Patch.APPLY` writes."""
         query = {"fieldManager": manager} if manager else {}
         if content is Patch.APPLY:
             query["force"] = "true"

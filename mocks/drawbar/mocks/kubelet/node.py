@@ -3,10 +3,10 @@
     DIR/boot_id           made at the first start; delete it while the double is down, and the node has rebooted
     DIR/plugins_registry/ registration sockets
     DIR/plugins/          folders of the plugins
-    DIR/cdi/              CDI spec files; what /var/run/cdi is on a real node
+    DIR/cdi/              CDI spec files; /var/run/cdi on a real node
     DIR/etc_cdi/          CDI spec files that exist from the start, as in /etc/cdi; optional
     DIR/pods/<uid>/       see `sandboxes`
-    DIR/dra_manager_state claims and what was prepared for them, in the real kubelet's format
+    DIR/dra_manager_state claims and their prepared devices, in the real kubelet's format
 
 Not emulated: the lease and the heartbeat; a node stays Ready when its kubelet double ends.
 """

@@ -70,7 +70,7 @@ class VirtualMachine:
         release_seconds: the time that a prompt guest needs.
         closing_seconds: the time for which the file of a removed device stays open.
         busy: the number of next removal requests that are answered with "guest is busy".
-        uuid: of the machine; the default is what QEMU shows without this field.
+        uuid: of the machine; the default is that of QEMU.
         unknown: models that this QEMU does not have.
         accidents: ids of devices that were plugged into a port in use: a fabric adapter must never do that.
         added: ids of all devices that were ever plugged in, in order.
@@ -115,7 +115,7 @@ class VirtualMachine:
         """Power the slot off, as the guest does; QEMU then removes the device."""
         self._leave(device_id)
 
-    # --- what there is ---
+    # --- state ---
 
     def _qmp_capabilities(self, _: Arguments) -> Any:
         return {}

@@ -225,7 +225,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
 
 
 def _put_fabric_adapter(tree: Tree, uri: str, device: Device) -> str:
-    """Add what connects a memory device with the fabric, and return its URI."""
+    """Add the connection of a memory device with the fabric, and return its URI."""
     chassis = uri.removesuffix(f"/PCIeDevices/{device.id}")
     collection = f"{chassis}/FabricAdapters"
     if collection not in tree:

@@ -1,4 +1,4 @@
-"""The endpoints of a fabric, and what connects them: zones, and connections of memory chunks."""
+"""The endpoints of a fabric, their zones, and the connections of memory chunks."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -89,7 +89,7 @@ class Faults:
         self._coming.clear()
 
     def next(self, method: str, path: str) -> FaultKind | None:
-        """Return what happens to this request."""
+        """Return the fault of this request."""
         for coming in self._coming:
             if method not in coming.fault.methods or coming.fault.path not in path or coming.times == 0:
                 continue

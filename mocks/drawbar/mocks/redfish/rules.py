@@ -24,7 +24,7 @@ class Refused(Exception):
     text: str
 
 
-# What a client gives a connection that it names.
+# A client's fields for a named connection.
 _NAMED = ("@odata.id", "@odata.type", "Id", "Name")
 
 
@@ -147,7 +147,7 @@ class Rules:
         self._tree.update(uri, Links=links)
 
     def _check(self, endpoints: list[str], *, chunks: Sequence[str] = (), zone: str = "") -> None:
-        """Refuse what no zone or connection may have: none but this zone has it already."""
+        """Refuse unknown members, a second host, and members that another zone or connection has already."""
         for kind, uris in (("Endpoint", endpoints), ("MemoryChunks", chunks)):
             for uri in uris:
                 if uri not in self._tree or not self._tree[uri]["@odata.type"].startswith(f"#{kind}."):
@@ -305,7 +305,7 @@ class Rules:
     # --- composition ---
 
     def _request(self, uri: str, body: Mapping[str, Any]) -> None:
-        """Give a system as many blocks of what is described as it asks for, the last free ones first."""
+        """Give a system the asked number of described blocks, the last free ones first."""
         blocks = self._blocks(uri)
         for name, wanted in _requests(body):
             for _ in range(wanted["@Redfish.RequestedCount"]):
@@ -371,7 +371,7 @@ class Rules:
 
 
 def _requests(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return what a body asks for: the name of the blocks' parts, with a description of each."""
+    """Return the demand of a body: the name of the blocks' parts, with a description of each."""
 
     def members(collection: Any, name: str) -> list[Any]:
         listed = collection.get(name) if isinstance(collection, dict) else None

@@ -394,7 +394,7 @@ class Service:
                 busy = make_refusal(503, "Base.1.18.ServiceTemporarilyUnavailable", "The service is busy.")
                 return busy.with_header("Retry-After", "1").response()
             case FaultKind.FORBIDDEN:
-                # Services quote what they were sent.
+                # Services quote their requests.
                 token = request.headers.get("X-Auth-Token", "")
                 text = f"The session {token} lacks a privilege."
                 return make_refusal(403, "Base.1.18.InsufficientPrivilege", text).response()

@@ -83,7 +83,7 @@ class Tree:
         return tuple(member["@odata.id"] for member in self._resources.get(uri, {}).get("Members", ()))
 
     def body(self, uri: str, *, levels: int = 0) -> Body:
-        """Return what a GET answers: with so many levels below it in full (DSP0266, "$expand", NoLinks)."""
+        """Return the answer to a GET: with so many levels below it in full (DSP0266, "$expand", NoLinks)."""
         # A caller may change it. This copies eight times as fast as `copy.deepcopy`.
         body: Body = msgspec.json.decode(msgspec.json.encode(self._resources[uri]))
         body["@odata.etag"] = self.etag(uri)

@@ -56,7 +56,7 @@ def create(configuration: Configuration) -> Tree:
 
 
 def _divide(tree: Tree, configuration: Configuration) -> None:
-    """Add what keeps an enclosure from the hosts that it is not cabled to: a switch, or a resource zone."""
+    """Keep an enclosure apart from hosts without a cable to it: by a switch, or a resource zone."""
     members = [(host.id, "UpstreamPort") for host in configuration.hosts]
     members += [
         (device.id, "DownstreamPort")

@@ -31,7 +31,7 @@ def _in_words(form: Callable[[str], Any], kind: str) -> Callable[[Asked, Forward
 
 
 def _with_status(status: int) -> Callable[[Asked, Forward, Setting], Any]:
-    """Return the wrapping that refuses with this status what is wrong with a change."""
+    """Return the wrapping that refuses a wrong change with this status."""
 
     async def wrap(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
         answer = await forward(asked)

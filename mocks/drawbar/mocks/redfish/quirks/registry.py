@@ -9,7 +9,7 @@ from drawbar.mocks.redfish.exchange import Answer, Asked
 from drawbar.mocks.redfish.quirks import changes, etags, forms, members, parts, refusals, sessions, uris
 from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting, form
 
-# From the resources to the connection: what encodes an answer comes last, whatever the order in which quirks are named.
+# From the resources to the connection: the encoding of an answer comes last, in any order of the named quirks.
 _ORDERED = (
     *parts.QUIRKS,
     *etags.QUIRKS,

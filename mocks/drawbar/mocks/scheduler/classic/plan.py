@@ -78,7 +78,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Wait for the drivers, who know everything."""
+    """Wait for the drivers, which decide alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
