@@ -42,7 +42,7 @@ class Measure(msgspec.Struct, frozen=True):
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is reached; None without one."""
+        """Return whether the target is reached; None without one."""
         if self.target is None:
             return None
         return self.value >= self.target if self.at_least else self.value <= self.target

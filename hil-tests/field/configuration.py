@@ -91,7 +91,7 @@ class Node:
 
     @property
     def python(self) -> str:
-        """The interpreter over there."""
+        """Return the interpreter over there."""
         return f"{self.checkout}/.venv/bin/python"
 
 

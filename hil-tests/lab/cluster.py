@@ -46,7 +46,7 @@ class Device:
 
     @property
     def attachment(self) -> str:
-        """The name of its DeviceAttachment."""
+        """Return the name of its DeviceAttachment."""
         return f"{FABRIC}.{self.device}"
 
 
@@ -68,7 +68,7 @@ class Cluster:
 
     @property
     def port(self) -> int:
-        """The API server's on 127.0.0.1."""
+        """Return the API server's port on 127.0.0.1."""
         return int(self.server.url.rpartition(":")[2])
 
     def kubeconfig(self, name: str, *account: str, **more: Any) -> str:

@@ -109,7 +109,7 @@ class Stream:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more goes either way."""
+        """Return whether nothing more goes either way."""
         return self._reset is not None or (self._ended and self._sent_end)
 
     async def take(self, kind: Kind, payload: bytes) -> None:

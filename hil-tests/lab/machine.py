@@ -52,7 +52,7 @@ class Machine:
 
     @property
     def processor(self) -> str:
-        """The model of its processor."""
+        """Return the model of its processor."""
         if self.accelerator != "tcg":
             return "host"
         # Linux refuses to commit a region of CXL memory where it sees a hypervisor (ENXIO): it could not flush caches.
@@ -60,12 +60,12 @@ class Machine:
 
     @property
     def port_names(self) -> tuple[str, ...]:
-        """QEMU's names of the root ports, by which a device says where it is plugged in."""
+        """Return QEMU's names of the root ports, by which a device says where it is plugged in."""
         return tuple(f"port-{number}" for number in range(1, self.ports + 1))
 
     @property
     def cxl_port_names(self) -> tuple[str, ...]:
-        """QEMU's names of the CXL root ports."""
+        """Return QEMU's names of the CXL root ports."""
         return tuple(f"cxl-{number}" for number in range(1, self.cxl_ports + 1))
 
 

@@ -70,7 +70,7 @@ class Kernel:
 
     @property
     def builtin(self) -> frozenset[str]:
-        """The names of the modules that are part of the image."""
+        """Return the names of the modules that are part of the image."""
         listed = (self.modules / "modules.builtin").read_text().splitlines()
         return frozenset(Path(line).stem.replace("-", "_") for line in listed)
 

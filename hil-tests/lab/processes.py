@@ -42,12 +42,12 @@ class Process:
 
     @property
     def output(self) -> str:
-        """What it has written to stdout so far."""
+        """Return its output on stdout so far."""
         return b"".join(self._output[b"o"]).decode(errors="replace")
 
     @property
     def errors(self) -> str:
-        """What it has written to stderr so far."""
+        """Return its output on stderr so far."""
         return b"".join(self._output[b"e"]).decode(errors="replace")
 
     async def signal(self, number: signal.Signals) -> None:

@@ -55,7 +55,7 @@ class Stock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the tests: they need not skip anything, and find the kernel."""
+        """Find the kernel before the tests, so that none of them skips."""
         return {
             "DRAWBAR_HIL": "required",
             "DRAWBAR_KERNEL": str(self.kernel.image),

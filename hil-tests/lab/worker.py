@@ -68,7 +68,7 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """The name of the node and of the machine."""
+        """Return the name of the node and of the machine."""
         return self.guest.name
 
     async def start(self, *flags: str) -> None:

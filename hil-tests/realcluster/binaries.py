@@ -29,7 +29,7 @@ class Release:
 
     @property
     def name(self) -> str:
-        """The release without the patch, such as `1.36`."""
+        """Return the release without the patch, such as `1.36`."""
         return f"{self.major}.{self.minor}"
 
     @classmethod

@@ -69,12 +69,12 @@ class Node:
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """Return the folder."""
         return Path(self.folder)
 
     @property
     def endpoint(self) -> str:
-        """The endpoint of the container runtime."""
+        """Return the endpoint of the container runtime."""
         return f"unix://{self.path / 'containerd.sock'}"
 
 

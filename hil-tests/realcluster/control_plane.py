@@ -107,12 +107,12 @@ class ControlPlane:
 
     @property
     def admin(self) -> Path:
-        """The administrator's kubeconfig."""
+        """Return the administrator's kubeconfig."""
         return self.kubeconfig(programs.ADMIN)
 
     @property
     def pids(self) -> dict[str, int]:
-        """The components that run, by name."""
+        """Return the components that run, by name."""
         return {
             name: component.pid for name, component in self.components.items() if component.pid is not None
         }

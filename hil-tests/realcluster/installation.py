@@ -111,7 +111,7 @@ class Installation:
 
     @property
     def journal(self) -> Path:
-        """What the fabric has done."""
+        """Return the fabric's operations."""
         return self.folder / "journal"
 
     def stop(self) -> None:
@@ -339,7 +339,7 @@ class Installation:
 
     @property
     def _allocates(self) -> bool:
-        """Whether Drawbar's controller allocates, and so publishes nothing."""
+        """Return whether Drawbar's controller allocates, and so publishes nothing."""
         return self.dialect.context is not None
 
     async def list_offer_problems(self) -> list[str]:

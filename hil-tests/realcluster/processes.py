@@ -40,17 +40,17 @@ class Component:
 
     @property
     def pid(self) -> int | None:
-        """Its process id while it runs."""
+        """Return its process id while it runs."""
         return self._process.pid if self.running and self._process is not None else None
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """Return whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """How it ended by itself; None while it runs, and once it was stopped."""
+        """Return its exit status; None while it runs, and once it was stopped."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:

@@ -59,17 +59,17 @@ class Settings:
 
     @property
     def certificates(self) -> Path:
-        """Where the API server keeps its self-signed certificate."""
+        """Return the place of the API server's self-signed certificate."""
         return self.folder / "certificates"
 
     @property
     def etcd_data(self) -> Path:
-        """The folder of etcd's state; a copy is a backup if it was made while etcd did not run."""
+        """Return the folder of etcd's state; a copy is a backup if it was made while etcd did not run."""
         return self.folder / "etcd"
 
     @property
     def server(self) -> str:
-        """The API server's URL."""
+        """Return the API server's URL."""
         return f"https://127.0.0.1:{self.ports.apiserver}"
 
     def kubeconfig(self, user: str) -> Path:

@@ -29,7 +29,7 @@ class SelectorError(Exception):
 
 
 def fault(expression: str) -> str | None:
-    """Why it does not compile, in one line; None for one that does."""
+    """Return why it does not compile, in one line; None for one that does."""
     try:
         _program(expression)
     except ValueError as error:

@@ -265,7 +265,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     @property
     def initialise(self) -> Initialisation | None:
-        """`ClaimReference.initialise` of its claim; None without one."""
+        """Return `ClaimReference.initialise` of its claim; None without one."""
         return self.claim.initialise if self.claim is not None else None
 
     @property

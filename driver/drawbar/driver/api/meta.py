@@ -105,7 +105,7 @@ def cut(message: str) -> str:
 
 
 def timestamp(moment: datetime.datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as `metav1.Time` is written."""
+    """Return a moment in UTC as `metav1.Time` writes it: RFC 3339 with whole seconds."""
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

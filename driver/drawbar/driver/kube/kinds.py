@@ -30,7 +30,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """`group/version`, or only the version for the core group."""
+        """Return `group/version`, or only the version for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(

@@ -32,12 +32,12 @@ class Document(meta.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Namespace and name."""
+        """Return namespace and name."""
         return self.metadata.namespace, self.metadata.name
 
     @property
     def full_name(self) -> str:
-        """`namespace/name`, or the name of a cluster-scoped object."""
+        """Return `namespace/name`, or the name of a cluster-scoped object."""
         return "/".join(part for part in self.key if part)
 
 
