@@ -109,7 +109,7 @@ WEAR_LIMITED = Taint("wear-limited", "", NO_SCHEDULE,
     "controller", "It was erased {erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric {fabric} allows; lifted when fewer of these erasures are less than a day old.", ("fabric",), False)
 NOT_OFFERED = Taint("not-offered", "", NO_SCHEDULE,
     "`spec.offer` leaves it out, but a claim has it.", "when that claim releases it; withdrawn then",
-    "nothing, or add it to the Fabric's `spec.offer`", "fabrics.md#a-part-of-a-manager",
+    "do nothing, or add it to the Fabric's `spec.offer`", "fabrics.md#a-part-of-a-manager",
     "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when its claim releases it.", ("fabric",), False)
 RESERVED = Taint("reserved", "", NO_SCHEDULE,
     "`policy.immediate` reserves it, but a claim of the scheduler has it.", "likewise",
