@@ -188,7 +188,7 @@ def _settings() -> str:
         source="the settings of the daemons",
         title="Settings of the daemons",
         text=(
-            "You see yours, and the source of each, with `--print-config`. A flag wins over the environment, the environment over the file. "
+            "Run a daemon with `--print-config` to see your settings and the source of each. A flag wins over the environment, the environment over the file. "
             "`localPool.quietSeconds` has the flag `--local-pool-quiet` and the variable `DRAWBAR_LOCAL_POOL_QUIET`; in the file it is "
             "`quietSeconds` below `localPool`. `health.rules` has no flags. In parentheses: the default, unless it is empty or no, and a further "
             "variable."
@@ -314,7 +314,7 @@ def _conditions() -> str:
         text=(
             "Look up your reason: cause, then remedy. The message beside it quotes the fabric manager or the kernel, in at most 1,024 "
             "characters. [Conditions](../conditions.md) explains each condition. The prefix `drawbar.dev/` is the driver's name. "
-            "After *(taint)* the device is tainted. A status in parentheses replaces the one above the list."
+            "*(taint)*: the device is tainted. A status in parentheses replaces the one above the list."
         ),
     )
     tables = (*attachment_conditions.TABLES, *fabric_conditions.TABLES)
@@ -341,8 +341,8 @@ def _events() -> str:
         text=(
             "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
             "namespace `default`. Your Event's message names the object and the details. The Event is a Warning unless it says *Normal*. Each reason of a "
-            "[failed attach](conditions.md#why-an-attach-fails) is also an Event of the claim, its pods and the DeviceAttachment; each "
-            "reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) of the claim and its DeviceAttachment."
+            "[failed attach](conditions.md#why-an-attach-fails) is also an Event of the claim, its pods and the DeviceAttachment. Each "
+            "reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one of the claim and its DeviceAttachment."
         ),
     )
     conditions = (*attachment_conditions.TABLES, *fabric_conditions.TABLES)
@@ -356,7 +356,7 @@ def _events() -> str:
         rows = [row for row in own if not _is_plain(row) and row not in known]
         notes = [
             *([f"Normal: {', '.join(fine)}."] if fine else []),
-            *([f"See [conditions](conditions.md): {', '.join(same)}."] if same else []),
+            *([f"Explained in [conditions](conditions.md): {', '.join(same)}."] if same else []),
         ]
         above = f"{' '.join(notes)}\n\n" if notes else ""
         parts.append(f"\n## {table.title}\n\n{above}{_list(_entries(rows, _type))}")
