@@ -186,7 +186,7 @@ class World(clusters.Cluster):
         async def acknowledge():
             while True:
                 for name, attachment in (await self.attachments()).items():
-                    is_new = not attachment.get("status")
+                    is_new = attachment["status"].keys() == {"phase"}
                     if attachment["spec"]["identity"].get("soleArrival") and is_new:
                         listed = {"bootID": "boot-1"}
                         await worlds.apply_status(self.api, name, "drawbar-node", baseline=listed)

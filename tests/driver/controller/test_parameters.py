@@ -122,7 +122,7 @@ def test_a_demand_names_the_virtual_functions():
     )
     (group,) = asked.claim.virtual_functions.groups
     assert (group.count, group.vlan, asked.claim.virtual_functions.offered) == (2, 7, True)
-    words = "offered offers what virtualFunctions.groups describe: name some"
+    words = "offered needs virtualFunctions.groups: name some"
     assert words in demand(("FromClass", {"virtualFunctions": {"offered": True}})).failure.message
     words = "virtualFunctions.groups is reserved for administrators"
     assert words in demand(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).failure.message

@@ -213,7 +213,7 @@ def test_a_connection_that_the_manager_forgot_is_named_with_its_date(
 ):
     visible = FORGOTTEN | {"type": "Visible", "status": status, "reason": "R", "message": ""}
     conditions = [FORGOTTEN | {"status": status}, *([visible] if status == "True" else [])]
-    change = {"status": {"phase": "Ready" if status == "True" else "", "conditions": conditions}}
+    change = {"status": {"phase": "Ready" if status == "True" else "Pending", "conditions": conditions}}
     cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
     _, by_check = explain_by_check(explain_command, target)
     found = by_check["attachments.attach"][0]
