@@ -38,10 +38,9 @@ class Row(msgspec.Struct, frozen=True):
     status: str = ""
     blames_device: bool = False
 
-    @property
-    def advice(self) -> str:
-        """Return the remedy in the form of a terminal."""
-        return links.advise(self.remedy, self.page)
+    def advise(self, **objects: str) -> str:
+        """Return the remedy in the form of a terminal, with the names of these objects; see `links.advise`."""
+        return links.advise(self.remedy, self.page, **objects)
 
 
 class Table(msgspec.Struct, frozen=True):

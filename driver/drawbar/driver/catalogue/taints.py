@@ -40,10 +40,9 @@ class Taint(msgspec.Struct, frozen=True):
     data: tuple[str, ...] = ()
     is_fault: bool = True
 
-    @property
-    def advice(self) -> str:
-        """Return the remedy in the form of a terminal."""
-        return links.advise(self.remedy, self.page)
+    def advise(self, **objects: str) -> str:
+        """Return the remedy in the form of a terminal, with the names of these objects; see `links.advise`."""
+        return links.advise(self.remedy, self.page, **objects)
 
 
 # A row has the effect; the cause and the end, for the page; the remedy and its page; the source, description and data of the taint itself; False if it shows no fault.

@@ -424,7 +424,16 @@ def test_a_composite_shows_the_same_member_in_any_order():
         assert shown.devices[0].attachment == "rack.gpu-1"
 
 
-REMEDY = attachment_conditions.RELEASED.find(reasons.IN_USE).advice
+REMEDY = attachment_conditions.RELEASED.find(reasons.IN_USE).advise()
+
+
+def test_the_next_step_of_a_taint_names_the_attachment_of_the_device():
+    taint = slices.Taint(key=f"{DRIVER}/in-use", value="manual", effect="NoSchedule")
+    published = make_slice("gpu-1", taints=(slices.SliceTaint(device="gpu-1", taint=taint),))
+    held = attachment("Ready", condition(ATTACHED))
+    (device,) = build(slices=(published,), attachments=(held,)).devices
+    remedy = faults.judge_taint(device, device.taints[0]).remedy
+    assert f"kubectl delete deviceattachment {held.metadata.name}" in remedy
 
 
 FAILED = attachment("Failed", condition(ATTACHED, "False", "no port"), device="gpu-3")
@@ -499,7 +508,7 @@ def test_a_refusal_of_the_manager_is_a_problem_with_its_remedy(held, step):
     (problem,) = faults.list_problems(shown.devices[0], SOON)
     assert problem.severity == "warning"
     assert problem.message == (f"is not {step} yet ({REFUSED}): it waits for the fabric manager: not allowed")
-    assert problem.remedy == attachment_conditions.find_attached(REFUSED).advice
+    assert problem.remedy == attachment_conditions.find_attached(REFUSED).advise()
 
 
 @pytest.mark.parametrize(

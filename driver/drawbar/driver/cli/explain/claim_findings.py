@@ -63,20 +63,22 @@ def _judge_result(
 ) -> Iterator[Finding]:
     """Yield the finding on an allocated device that failed or is not ready."""
     conditions = claim.conditions(result)
+    device = next(
+        (entry for entry in world.devices if (entry.pool, entry.name) == (result.pool, result.device)), None
+    )
     failed = [meta.find(conditions, name) for name in result.binding_failure_conditions]
     for condition in failed:
         if condition is not None and condition.is_true:
+            row = attachment_conditions.find_failure(condition.reason)
+            advice = row.advise(deviceattachment=device.attachment if device is not None else "")
             yield findings.make_error(
                 Check.CLAIMS_READY,
                 subject,
                 f"{result.device} failed ({condition.reason}): {condition.message}",
-                f"{attachment_conditions.find_failure(condition.reason).advice}; the scheduler takes the allocation back and tries again",
+                f"{advice}; the scheduler takes the allocation back and tries again",
             )
             return
     missing = [name for name in result.binding_conditions if not meta.is_true(conditions, name)]
-    device = next(
-        (entry for entry in world.devices if (entry.pool, entry.name) == (result.pool, result.device)), None
-    )
     if missing:
         waits_for = device.waits_for if device is not None else tree.BEGIN
         yield findings.make_warning(

@@ -51,7 +51,9 @@ def list_problems(device: tree.Device, now: datetime.datetime) -> Iterator[tree.
     elif device.refusal:
         step = "detached" if device.state in ("Releasing", "Released") else "attached"
         message = f"is not {step} yet ({device.refusal}): it waits for {device.waits_for}"
-        advice = attachment_conditions.find_attached(device.refusal).advice
+        advice = attachment_conditions.find_attached(device.refusal).advise(
+            deviceattachment=device.attachment
+        )
         yield tree.Problem(severity=Severity.WARNING.value, message=message, remedy=advice)
     for found in list_faults(device):
         yield tree.Problem(severity=found.severity.value, message=found.message, remedy=found.remedy)
@@ -116,11 +118,13 @@ def _advise(device: tree.Device, taint: tree.Taint) -> str:
         advice = f"its driver publishes it; {links.url('health.md')} explains taints"
     elif row is taints.ATTACH_FAILED and taint.value:
         events = f"kubectl get events -A --field-selector reason={taint.value} shows the message"
-        advice = f"{events}; {attachment_conditions.find_failure(taint.value).advice}; {row.advice}"
+        advice = f"{events}; {attachment_conditions.find_failure(taint.value).advise()}; {row.advise()}"
     elif row is taints.RELEASE_BLOCKED:
-        advice = attachment_conditions.RELEASED.find(device.release_blocker).advice
+        advice = attachment_conditions.RELEASED.find(device.release_blocker).advise(
+            deviceattachment=device.attachment
+        )
     else:
-        advice = row.advice.replace("device/NAME", f"device/{device.pool}/{device.name}")
+        advice = row.advise(device=f"{device.pool}/{device.name}", deviceattachment=device.attachment)
     if not _is_fault(row, taint) or taint.effect == taints.NO_EFFECT or "/" not in device.pool:
         return advice
     moves = [f"drawbar move {claim.name} -n {claim.namespace}" for claim in device.claims]

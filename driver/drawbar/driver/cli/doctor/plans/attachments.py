@@ -99,7 +99,9 @@ def _check_departure(world: World, attachment: attachments.DeviceAttachment) -> 
             Check.ATTACHMENTS_DETACH,
             _subject(attachment),
             f"is not detached yet ({refused.reason}): {refused.message}",
-            attachment_conditions.find_attached(refused.reason).advice,
+            attachment_conditions.find_attached(refused.reason).advise(
+                deviceattachment=attachment.metadata.name
+            ),
         )
     if not _is_overdue(world, attachment, None):
         return
@@ -115,7 +117,7 @@ def _check_departure(world: World, attachment: attachments.DeviceAttachment) -> 
     elif released is not None:
         message = f"{since}; node {node} does not release it ({released.reason}): {released.message}"
         row = attachment_conditions.RELEASED.find(released.reason)
-        severity, remedy = Severity(row.severity.value), row.advice
+        severity, remedy = Severity(row.severity.value), row.advise(deviceattachment=attachment.metadata.name)
     else:
         message = f"{since}, and the node daemon of {node} is silent"
         remedy = f"drawbar explain node/{node} shows whether it runs; if the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
@@ -133,11 +135,12 @@ def _check_arrival(
 ) -> Iterator[Finding]:
     status, node = attachment.status, attachment.spec.node_name
     if status.error is not None:
+        row = attachment_conditions.find_failure(status.error.reason)
         yield findings.make_warning(
             Check.ATTACHMENTS_FAILED,
             _subject(attachment),
             f"has failed ({status.error.reason}): {status.error.message}",
-            f"{attachment_conditions.find_failure(status.error.reason).advice}; it goes when the scheduler has taken the allocation back",
+            f"{row.advise(deviceattachment=attachment.metadata.name)}; it goes when the scheduler has taken the allocation back",
         )
     elif not attachment.holds(attachments.ATTACHED):
         yield from _check_attach(world, attachment, fabric)
@@ -146,7 +149,9 @@ def _check_arrival(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is attached by its record, and {contradiction.message}",
-            attachment_conditions.ATTACHED.find(contradiction.reason).advice,
+            attachment_conditions.ATTACHED.find(contradiction.reason).advise(
+                deviceattachment=attachment.metadata.name
+            ),
         )
     elif not attachment.holds(attachments.VISIBLE):
         attached = meta.find(status.conditions, attachments.ATTACHED)
@@ -171,7 +176,9 @@ def _check_attach(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is not attached yet ({condition.reason}): {condition.message}",
-            attachment_conditions.find_attached(condition.reason).advice,
+            attachment_conditions.find_attached(condition.reason).advise(
+                deviceattachment=attachment.metadata.name
+            ),
         )
     if _is_overdue(world, attachment, fabric):
         seconds = _age(world, attachment.metadata.creation_timestamp)
@@ -225,7 +232,9 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
         Check.ATTACHMENTS_VISIBLE,
         _subject(attachment),
         f"{state} ({visible.reason}): {visible.message}",
-        attachment_conditions.NODE_FAILURES.find(visible.reason).advice,
+        attachment_conditions.NODE_FAILURES.find(visible.reason).advise(
+            deviceattachment=attachment.metadata.name
+        ),
     )
 
 

@@ -5,7 +5,6 @@ for a free port, an attached device, or the Fabric's `spec.hosts`. The rules of 
 `controller.hosts`. The reasons are those of `catalogue.fabric_conditions`.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -110,7 +109,7 @@ class _Judgement(msgspec.Struct, frozen=True, kw_only=True):
             severity=self.severity or Severity(row.severity),
             subject=_subject(fabric),
             message=self.message.format(reason=condition.reason, message=condition.message),
-            remedy=re.sub(r"(?:(?<=fabric[ /])|(?<=fabric check ))NAME\b", fabric.metadata.name, row.advice),
+            remedy=row.advise(fabric=fabric.metadata.name),
         )
 
 
