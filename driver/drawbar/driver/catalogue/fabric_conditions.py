@@ -64,7 +64,7 @@ WRITABLE = Table("Whether the API server takes the controller's writes", "`Writa
 
 READY = Table("Whether claims can be given a fabric's devices", "`Ready`", "False", (
     Row(r.READY, severity=Severity.OK, status="True"),
-    Row(r.NO_USABLE_NODE, "Each node is avoided, in maintenance, down or without a node daemon. For other reasons see `Connected`, `HostsMapped` and `Published`.", "`drawbar explain fabric/NAME`", severity=Severity.WARNING),
+    Row(r.NO_USABLE_NODE, "Each node is down, in maintenance, without a node daemon, or at a host with failed attaches. For other reasons see `Connected`, `HostsMapped` and `Published`.", "`drawbar explain fabric/NAME`", severity=Severity.WARNING),
     Row(r.NO_USABLE_DEVICE, "Each device has a taint against further claims.", "`drawbar explain fabric/NAME`", severity=Severity.WARNING),
 ))
 
