@@ -95,7 +95,7 @@ def adapter_config(url: str, **parameters: str) -> contract.AdapterConfig:
 
 
 @contextlib.contextmanager
-def counted() -> Iterator[list[str]]:
+def counting() -> Iterator[list[str]]:
     """Yield a list that gets an entry for each request that is sent meanwhile."""
     sent: list[str] = []
     send = aiohttp.ClientSession._request  # noqa: SLF001 - all requests go through it
@@ -116,7 +116,7 @@ async def measure_listing(folder: Path, method: str, *, expand: bool, rounds: in
     seconds, requests = [], 0
     async with emulator(folder, build_config(method, expand=expand, events=False)) as url:
         for _ in range(rounds):
-            with counted() as sent:
+            with counting() as sent:
                 began = time.perf_counter()
                 async with await RedfishAdapter.connect(adapter_config(url)) as adapter:
                     listed, hosts = await adapter.devices(), await adapter.hosts()
@@ -191,8 +191,8 @@ async def memory(folder: Path) -> list[report.Measure]:
                 rack = await admin.read(kinds.FABRIC, FABRIC, into=Json)
                 slices = await admin.list_all(kinds.SLICE, into=Json, fields=f"spec.driver={scale.DRIVER}")
                 published = sum(len(listed["spec"]["devices"]) for listed in slices.items)
-                counted: int = rack.get("status", {}).get("devices", 0)
-                return counted == published == DEVICES
+                counting: int = rack.get("status", {}).get("devices", 0)
+                return counting == published == DEVICES
 
             await scale.rest(pid, is_done)
             after = report.memory(pid)

@@ -36,7 +36,7 @@ DEVICE = 1
 
 
 @asynccontextmanager
-async def served(kubeconfig: Path) -> AsyncIterator[str]:
+async def serving(kubeconfig: Path) -> AsyncIterator[str]:
     """Run `drawbar ui`; yield its URL."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drawbar.driver.main", "ui", "--no-open", "--driver-name", scale.DRIVER),
@@ -99,7 +99,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             for item in status.slices(options.devices):
                 await api.send("POST", world.SLICES_PATH, item)
             device = scale.device_id(DEVICE)
-            async with served(kubeconfig) as page:
+            async with serving(kubeconfig) as page:
                 (drawn,), overview = await watch(api, page, ("drawn",), in_overview(device))
                 (rows, all_rows), table = await watch(
                     api, f"{page}#/devices?group=class", ("rows", "all-rows"), in_table(device)
@@ -118,7 +118,7 @@ async def watch(
     api: apiserver.Api, url: str, marks: Sequence[str], shown: str
 ) -> tuple[list[float], list[float]]:
     """Return the seconds until each mark of a view, and the sorted seconds of its changes."""
-    async with browser.opened(url, width=2200) as tab:
+    async with browser.opening(url, width=2200) as tab:
         drawn = []
         for mark in marks:
             entries = f"performance.getEntriesByName('{mark}')"

@@ -137,7 +137,7 @@ async def test_a_console_that_says_nothing_yet_is_no_error(tmp_path):
     ],
 )
 async def test_a_failure_of_the_lab_is_one_sentence_of_the_demo(raised, kind, reported):
-    with pytest.raises(kind) as caught, stage.explained(Path("/l")):
+    with pytest.raises(kind) as caught, stage.explaining(Path("/l")):
         raise raised
     assert str(caught.value) == reported
 

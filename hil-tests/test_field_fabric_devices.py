@@ -75,7 +75,7 @@ async def test_a_fabric_that_is_slower_than_the_file_allows_is_told(site):
 
 async def test_a_node_is_its_files_and_programs_by_a_command_with_a_shell(tmp_path):
     about = dataclasses.replace(HERE, checkout=str(CHECKOUT))
-    async with node.connected(about, tmp_path / "agent.log") as reached:
+    async with node.connecting(about, tmp_path / "agent.log") as reached:
         assert reached.boot_id == (await reached.read("/proc/sys/kernel/random/boot_id")).strip()
         await reached.make_folder(str(tmp_path / "there"))
         await reached.write(str(tmp_path / "there/file"), "content")

@@ -277,6 +277,6 @@ async def test_a_missing_file_is_reported(tmp_path, capsys):
 async def test_an_unreachable_node_is_reported_with_the_output_of_the_command(tmp_path, command, sentence):
     about = dataclasses.replace(SITE.node, command=command)
     with pytest.raises(errors.Unavailable) as caught:
-        async with node.connected(about, tmp_path / "agent.log"):
+        async with node.connecting(about, tmp_path / "agent.log"):
             pass
     assert sentence in str(caught.value)

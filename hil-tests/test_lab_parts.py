@@ -159,8 +159,8 @@ async def test_a_slow_reader_holds_up_its_own_stream_and_no_other(tmp_path):
     far = await accepted
     async with (
         server,
-        link.linked(*near, first=1, handler=serve) as host,
-        link.linked(*far, first=2, handler=serve),
+        link.linking(*near, first=1, handler=serve) as host,
+        link.linking(*far, first=2, handler=serve),
         asyncio.timeout(20),
     ):
         flood = await host.open({"do": "flood"})
@@ -186,7 +186,7 @@ async def test_a_program_that_has_ended_takes_no_stream(tmp_path, monkeypatch):
         asyncio.timeout(30),
         server,
         waiting.tasks() as tasks,
-        link.linked(*far, first=2, handler=agent.Agent().handle),
+        link.linking(*far, first=2, handler=agent.Agent().handle),
     ):
         there = reached.Reached("there", tasks)
         carrying = tasks.create_task(there._carry(*near), name="link")

@@ -29,7 +29,7 @@ STUCK = "#!/bin/sh\necho loading bitstream\nsleep 4711 &\nsleep 4711\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def hooked(node):
+async def hooked_node(node):
     """Run the node's daemon with a directory of hooks, and yield its flags."""
     await node.guest.make_folder(FOLDER)
     scripts = {"program": PROGRAM, "clean": CLEAN, "stuck": STUCK, "slow-program": SLOW, "slow-clean": SLOW}
@@ -65,13 +65,13 @@ async def give_back(node, disk, device):
     await node.cluster.end_release(device)
 
 
-async def test_hooks_initialise_a_device_once_for_its_pod_and_clean_it(node, hooked):
+async def test_hooks_initialise_a_device_once_for_its_pod_and_clean_it(node, hooked_node):
     disk, device = await attach_disk(
         node, "disk-p", "port-1", initialise=("program", 60), cleanUp=("clean", 60)
     )
     await node.cluster.visible(device)
     await node.end_daemon(signal.SIGKILL)
-    await node.start_daemon(*hooked)
+    await node.start_daemon(*hooked_node)
     await node.ready()
     await node.cluster.pod("pod-p", "disk-p", node=node.name)
     pod = await node.cluster.running_pod("pod-p")
@@ -83,7 +83,7 @@ async def test_hooks_initialise_a_device_once_for_its_pod_and_clean_it(node, hoo
     assert (await node.guest.read(RUNS)).split() == ["programmed", "cleaned"]
 
 
-async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node, hooked):
+async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node, hooked_node):
     disk, device = await attach_disk(node, "disk-q", "port-1", initialise=("stuck", 2))
     reported = await waiting.until(
         lambda: node.cluster.condition(device, "Visible"),
@@ -107,14 +107,14 @@ async def wait_until_begun(node, hook, times):
 
 
 async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_clean_all_the_same(
-    node, hooked
+    node, hooked_node
 ):
     await node.guest.output("rm", "-f", RUNS, GO)
     disk, device = await attach_disk(
         node, "disk-s", "port-3", erase=True, initialise=("slow-program", 900), cleanUp=("slow-clean", 900)
     )
     await wait_until_begun(node, "slow-program", 1)
-    await node.reset(*hooked)
+    await node.reset(*hooked_node)
     await wait_until_begun(node, "slow-program", 2)
     assert (await node.cluster.condition(device, "Visible")).get("status") != "True"
     await node.guest.write(GO, "")
@@ -130,7 +130,7 @@ async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_
     await node.cluster.deallocate(disk.name)
     await node.cluster.begin_release(device)
     await wait_until_begun(node, "slow-clean", 1)
-    await node.reset(*hooked)
+    await node.reset(*hooked_node)
     await wait_until_begun(node, "slow-clean", 2)
     assert (await node.cluster.condition(device, "Released")).get("status") != "True"
     await node.guest.write(GO, "")

@@ -23,7 +23,7 @@ DEVICE = f"/sys/bus/pci/devices/{FUNCTION}"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def litter(node, lab):
-    async with litters.raised(node, lab.logs / "forkserver.log") as made:
+    async with litters.raising(node, lab.logs / "forkserver.log") as made:
         yield made
 
 
@@ -67,7 +67,7 @@ async def test_killed_before_the_attach_it_finds_the_disk_that_came_meanwhile(no
 
 async def test_killed_while_it_powers_a_slot_the_device_becomes_visible(node, daemon):
     lent = await handover.intend_attachment(node, await node.chassis.memory("killed-b"), "cxl-1")
-    async with daemon.killed("waits", "pciehp_sysfs_enable_slot"):
+    async with daemon.killing("waits", "pciehp_sysfs_enable_slot"):
         await handover.connect(node, lent)
     await daemon.start(*FLAGS)
     await node.cluster.visible(lent.device)
@@ -81,7 +81,7 @@ async def test_killed_while_a_driver_is_bound_the_disk_becomes_visible(node, dae
     # So that it is the daemon that asks for the driver.
     await node.guest.write("/sys/bus/pci/drivers_autoprobe", "0\n")
     try:
-        async with daemon.killed("event", "add", "nvme0"):
+        async with daemon.killing("event", "add", "nvme0"):
             await handover.connect(node, lent)
     finally:
         await node.guest.write("/sys/bus/pci/drivers_autoprobe", "1\n")
@@ -114,7 +114,7 @@ async def test_a_disk_pulled_while_the_daemon_is_down_is_reported_lost(node, dae
 
 async def test_killed_while_it_prepares_a_claim_the_pod_has_its_disk(node, daemon):
     lent = await lend(node, "killed-f")
-    async with daemon.killed("file", "/run/cdi"):
+    async with daemon.killing("file", "/run/cdi"):
         await node.cluster.pod("pod-kf", lent.name, node=node.name)
     await daemon.start(*FLAGS)
     pod = await node.cluster.running_pod("pod-kf")
@@ -160,7 +160,7 @@ async def test_killed_while_it_waits_for_users_it_sees_that_they_are_gone(node, 
 
 async def test_killed_after_the_driver_was_unbound_it_knows_the_disk_without_a_serial_number(node, daemon):
     lent = await lend(node, "killed-i")
-    async with daemon.killed("event", "unbind", FUNCTION):
+    async with daemon.killing("event", "unbind", FUNCTION):
         await handover.ask_back(node, lent)
     assert await node.guest.leads_to(f"{DEVICE}/driver") is None
     assert FUNCTION in await node.guest.names("/sys/bus/pci/devices")
@@ -171,7 +171,7 @@ async def test_killed_after_the_driver_was_unbound_it_knows_the_disk_without_a_s
 
 async def test_killed_after_the_function_was_removed_it_switches_the_slot_off(node, daemon):
     lent = await lend(node, "killed-j")
-    async with daemon.killed("event", "remove", FUNCTION):
+    async with daemon.killing("event", "remove", FUNCTION):
         await handover.ask_back(node, lent)
     assert FUNCTION not in await node.guest.names("/sys/bus/pci/devices")
     assert await node.slot("1") == ("1", "1")
@@ -182,7 +182,7 @@ async def test_killed_after_the_function_was_removed_it_switches_the_slot_off(no
 
 async def test_killed_while_the_slot_is_switched_off_the_device_is_released(node, daemon):
     lent = await lend(node, "killed-k")
-    async with daemon.killed("waits", "pciehp_sysfs_disable_slot"):
+    async with daemon.killing("waits", "pciehp_sysfs_disable_slot"):
         await handover.ask_back(node, lent)
     await daemon.start(*FLAGS)
     await handover.take_back(node, lent)

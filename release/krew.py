@@ -37,14 +37,15 @@ def manifest(tag: str, folder: Path, *, url: str, homepage: str) -> str:
     """
     version = tag.removeprefix("v")
     sums = {
-        name: _checked(folder / f"kubectl-drawbar_{version}_linux_{name}.tar.gz") for name in ARCHITECTURES
+        name: _hash_archive(folder / f"kubectl-drawbar_{version}_linux_{name}.tar.gz")
+        for name in ARCHITECTURES
     }
     return string.Template(TEMPLATE.read_text()).substitute(
         sums, tag=tag, version=version, url=url, homepage=homepage
     )
 
 
-def _checked(archive: Path) -> str:
+def _hash_archive(archive: Path) -> str:
     """Return the SHA-256 of an archive that krew can install."""
     try:
         content = archive.read_bytes()

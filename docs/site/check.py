@@ -49,12 +49,12 @@ def problems(site: Path) -> list[str]:
             found.append(f"{name} has a code block that was not recognised")
         found += [f"{name} loads {url} from elsewhere" for url in page.loaded if urlsplit(url).netloc]
         for link in [*page.links, *(url for url in page.loaded if not urlsplit(url).netloc)]:
-            if (problem := _broken(site, path, link, pages)) is not None:
+            if (problem := _find_problem(site, path, link, pages)) is not None:
                 found.append(f"{name}: {link} {problem}")
     return found
 
 
-def _broken(site: Path, page: Path, link: str, pages: dict[Path, Page]) -> str | None:
+def _find_problem(site: Path, page: Path, link: str, pages: dict[Path, Page]) -> str | None:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc or page.name == "404.html":
         return None

@@ -71,7 +71,7 @@ def command(about: configuration.Node) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def connected(about: configuration.Node, log: Path) -> AsyncIterator[Node]:
+async def connecting(about: configuration.Node, log: Path) -> AsyncIterator[Node]:
     """Connect to the node, and yield it; `log` gets the standard error of the command.
 
     Raises:

@@ -103,7 +103,7 @@ async def look(site: configuration.Site, log: Path) -> Outlook:
     problems = preflight.judge(site, capabilities, hosts, inventory)
     if problems:
         raise configuration.InvalidConfiguration(problems)
-    async with node.connected(site.node, log) as reached:
+    async with node.connecting(site.node, log) as reached:
         facts = await node.facts(reached, site.node)
     return Outlook(hosts=hosts, inventory=inventory, facts=facts)
 

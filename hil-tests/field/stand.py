@@ -34,7 +34,7 @@ async def running_node(
     """
     async with (
         session.fabric(site) as adapter,
-        node.connected(site.node, logs / f"{site.node.name}.agent.log") as reached,
+        node.connecting(site.node, logs / f"{site.node.name}.agent.log") as reached,
         _folder(reached) as there,
         cluster.Cluster.running(folder) as belongs,
     ):

@@ -193,7 +193,7 @@ async def _serve() -> None:
     boot_id = await asyncio.to_thread(BOOT_ID.read_text)
     async with (
         _channel() as (reader, writer),
-        link.linked(reader, writer, first=2, handler=agent.handle) as host,
+        link.linking(reader, writer, first=2, handler=agent.handle) as host,
     ):
         agent.host = host
         hello = await host.open({"to": "hello", "boot": boot_id.strip()})

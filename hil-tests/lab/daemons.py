@@ -56,7 +56,7 @@ class Daemons:
         return ended
 
     @contextlib.asynccontextmanager
-    async def killed(self, *moment: str) -> AsyncIterator[None]:
+    async def killing(self, *moment: str) -> AsyncIterator[None]:
         """Expect that the daemon is killed within the context, at a moment of `lab.kernel_probe kill`."""
         guest = self._node.guest
         async with guest.process(*guest.module("lab.kernel_probe", "kill", str(self.pid), *moment)) as killer:
@@ -74,7 +74,7 @@ class Daemons:
 
 
 @contextlib.asynccontextmanager
-async def raised(node: worker.Worker, log: Path) -> AsyncIterator[Daemons]:
+async def raising(node: worker.Worker, log: Path) -> AsyncIterator[Daemons]:
     """Yield daemons in place of the node's own daemon, which is started again afterwards."""
     await node.end_daemon()
     guest = node.guest

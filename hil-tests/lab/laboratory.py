@@ -104,7 +104,7 @@ class Lab:
         ) + list(plugged or ())
         async with self._room, self._process(arguments, paths) as process, waiting.tasks() as tasks:
             await self._sockets(process, paths)
-            async with monitor.connected(paths.monitor) as connection:
+            async with monitor.connecting(paths.monitor) as connection:
                 running = guest.Guest(made, paths, connection, tasks)
                 try:
                     await running.start()

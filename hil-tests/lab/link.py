@@ -209,7 +209,7 @@ class Link:
 
 
 @contextlib.asynccontextmanager
-async def linked(
+async def linking(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, first: int, handler: Handler
 ) -> AsyncIterator[Link]:
     """Yield a link that takes frames while the context lasts. `first` is 1 on one side and 2 on the other."""

@@ -56,7 +56,7 @@ class Host:
         await waiting.until(is_gone)
 
     def _wait_for_lock(self) -> None:
-        with states.locked(self.tree.root):
+        with states.locking(self.tree.root):
             pass
 
 

@@ -110,7 +110,7 @@ class Monitor:
 
 
 @contextlib.asynccontextmanager
-async def connected(path: Path) -> AsyncIterator[Monitor]:
+async def connecting(path: Path) -> AsyncIterator[Monitor]:
     """Connect to a monitor, and yield it once its greeting has come.
 
     Raises:

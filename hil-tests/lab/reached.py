@@ -40,7 +40,7 @@ class Reached:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Exchange requests with the agent until the channel closes."""
-        async with link.linked(reader, writer, first=1, handler=self._serve) as made:
+        async with link.linking(reader, writer, first=1, handler=self._serve) as made:
             self._link = made
             await made.ended.wait()
 

@@ -113,7 +113,7 @@ class RunningLab:
 
     async def read(self, view: progress.View) -> str:
         """Read the disk's first line in the pod's container, check it against the disk's file, return it."""
-        with explained(self._logs):
+        with explaining(self._logs):
             node = self._pool.node
             pod = await self._pool.cluster.read(kinds.POD, view.pod)
             if pod is None:
@@ -141,7 +141,7 @@ class RunningLab:
 
     async def leaks(self) -> int:
         """Count attached devices of the fabric, attachments, CDI files, and disks that the kernel shows."""
-        with explained(self._logs):
+        with explaining(self._logs):
             held = await self._pool.adapter.devices()
             return (
                 sum(device.connection is not None for device in held.devices)
@@ -170,8 +170,8 @@ class Stage:
         logs = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=PREFIX))
         keep = False
         try:
-            with _logged(logs / "control-plane.log"):
-                async with self._started(report, logs) as world:
+            with _keeping_log(logs / "control-plane.log"):
+                async with self._starting(report, logs) as world:
                     try:
                         yield world
                     finally:
@@ -184,7 +184,7 @@ class Stage:
                 await asyncio.to_thread(shutil.rmtree, logs)
 
     @contextlib.asynccontextmanager
-    async def _started(
+    async def _starting(
         self, report: Callable[[doubles.Happening], None], logs: Path
     ) -> AsyncIterator[RunningLab]:
         console = machine.MachinePaths.from_folders(logs, logs, MACHINE.name).log
@@ -192,7 +192,7 @@ class Stage:
         async with waiting.tasks() as tasks, contextlib.AsyncExitStack() as stack:
             ticker = tasks.create_task(doing.run(), name="progress")
             try:
-                with explained(logs):
+                with explaining(logs):
                     world = await self._assemble_world(doing, logs, stack)
             finally:
                 ticker.cancel()
@@ -242,7 +242,7 @@ def uevents(output: str) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def _logged(path: Path) -> Iterator[None]:
+def _keeping_log(path: Path) -> Iterator[None]:
     """Write the control plane's log to a file, not between the demo's lines: both run in this process."""
     with path.open("w") as file:
         log_format.configure("text", level="INFO")
@@ -256,7 +256,7 @@ def _logged(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def explained(logs: Path) -> Iterator[None]:
+def explaining(logs: Path) -> Iterator[None]:
     """Raise the lab's errors as the demo's."""
     try:
         yield

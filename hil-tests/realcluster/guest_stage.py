@@ -83,7 +83,7 @@ async def _run(context: stages.Context, node: container_node.Node) -> None:
         stack.enter_context(_controller(plane, context.folder))
         whole = dataclasses.replace(node, images=(str(image),), kubelet=tuple(files), memory=())
         cluster = Cluster(api, plane, whole, context.folder, context.say)
-        async with laboratory.guest(made) as running, cluster.booted(running):
+        async with laboratory.guest(made) as running, cluster.booting(running):
             await cluster.offer()
             await cluster.try_two_pods()
             await cluster.try_surprise()
@@ -91,7 +91,7 @@ async def _run(context: stages.Context, node: container_node.Node) -> None:
             await cluster.try_memory()
             await cluster.try_erase()
             line, plugged = await cluster.use_and_cut_power()
-        async with laboratory.guest(made, plugged=plugged) as running, cluster.booted(running):
+        async with laboratory.guest(made, plugged=plugged) as running, cluster.booting(running):
             await cluster.go_on_after_power_cut(line)
 
 
@@ -165,7 +165,7 @@ class Cluster(chart_stage.Cluster):
         self._guest: guest.Guest
 
     @contextlib.asynccontextmanager
-    async def booted(self, running: guest.Guest) -> AsyncIterator[None]:
+    async def booting(self, running: guest.Guest) -> AsyncIterator[None]:
         """Run the programs of a node after its boot, while the block lasts; once entered, they are ready."""
         self._guest = running
         async with contextlib.AsyncExitStack() as stack:

@@ -127,7 +127,7 @@ class Reader:
         self._url = ""
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
+    def running_beside(self) -> Iterator[None]:
         """End at the end of the context what `begin` has begun."""
         try:
             yield
@@ -220,7 +220,7 @@ class Simulation(chart_stage.Release):
 
     async def follow(self, reader: Reader) -> None:
         """Do what the page says, from its first command to its last."""
-        with reader.beside():
+        with reader.running_beside():
             for command in commands(PAGE.read_text()):
                 if command.startswith(OWN):
                     continue

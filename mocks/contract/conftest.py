@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _target_of(item: pytest.Item) -> str | None:
     call = getattr(item, "callspec", None)
-    target = call.params.get("prepared") if call is not None else None
+    target = call.params.get("target_run") if call is not None else None
     return target if isinstance(target, str) else None
 
 
@@ -113,7 +113,7 @@ async def _ask(target: targets.Target) -> capabilities.Capabilities:
 
 
 @pytest.fixture(scope="session", params=targets.names())
-def prepared(request, tmp_path_factory) -> Iterator[Prepared]:
+def target_run(request, tmp_path_factory) -> Iterator[Prepared]:
     """Return the target of this run, or of this round of it."""
     if request.param == targets.CLUSTER:
         yield from _prepare_and_sweep(targets.cluster())
@@ -124,10 +124,10 @@ def prepared(request, tmp_path_factory) -> Iterator[Prepared]:
 
 @pytest.fixture(scope="module")
 @features.declare_needs("double", "v1")
-def impatient(prepared, tmp_path_factory) -> Iterator[Prepared]:
+def impatient(target_run, tmp_path_factory) -> Iterator[Prepared]:
     """Return the same release with a scheduler that waits 2 s for binding conditions; a cluster's waits 10 minutes by default."""
     folder = tmp_path_factory.mktemp("impatient")
-    with targets.doubles(prepared.target.name, folder, "--binding-timeout-seconds", "2") as target:
+    with targets.doubles(target_run.target.name, folder, "--binding-timeout-seconds", "2") as target:
         yield from _prepare_and_sweep(target)
 
 
@@ -172,17 +172,17 @@ def _swept() -> Iterator[str]:
 
 
 @pytest.fixture
-async def world(prepared) -> AsyncIterator[worlds.Corner]:
+async def world(target_run) -> AsyncIterator[worlds.Corner]:
     """Return this test's corner of the target."""
-    async with _corner(prepared) as corner:
+    async with _corner(target_run) as corner:
         yield corner
 
 
 @pytest.fixture
 @features.declare_needs("classic")
-async def classic(prepared) -> AsyncIterator[worlds.Corner]:
+async def classic(target_run) -> AsyncIterator[worlds.Corner]:
     """Return this test's corner of a target in which a driver's controller allocates claims."""
-    async with _corner(prepared, kinds.classic(prepared.can.classic)) as corner:
+    async with _corner(target_run, kinds.classic(target_run.can.classic)) as corner:
         yield corner
 
 
@@ -214,17 +214,17 @@ async def hasty_lab(hasty) -> labs.Lab:
 
 @asynccontextmanager
 async def _corner(
-    prepared: Prepared, served: Mapping[str, kinds.Kind] | None = None
+    target_run: Prepared, served: Mapping[str, kinds.Kind] | None = None
 ) -> AsyncIterator[worlds.Corner]:
-    target = prepared.target
+    target = target_run.target
     async with connecting(target.kubeconfig) as client:
         corner = worlds.Corner(
             client,
             run=target.run,
-            can=prepared.can,
+            can=target_run.can,
             accounts=target.accounts,
             poll_seconds=target.poll_seconds,
-            served=kinds.with_rules(prepared.can.rules) if served is None else served,
+            served=kinds.with_rules(target_run.can.rules) if served is None else served,
         )
         try:
             yield corner

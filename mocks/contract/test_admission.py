@@ -11,7 +11,7 @@ RULE = {
 
 
 @pytest.fixture
-async def enforced(world):
+async def enforcement(world):
     """Put a policy into force for objects of our namespace that carry a label of this test's own."""
 
     async def enforce(*validations, rule=None, actions=("Deny",), **spec):
@@ -51,8 +51,8 @@ async def post_until_refused(world, metadata, **fields):
     return await world.eventually(attempt, lambda reply: reply.code != 201)
 
 
-async def test_a_policy_refuses_objects_by_its_expression(world, enforced):
-    ours = await enforced(
+async def test_a_policy_refuses_objects_by_its_expression(world, enforcement):
+    ours = await enforcement(
         {"expression": "!has(object.data) || object.data.size() < 2", "message": "one entry at most"}
     )
     reply = await post_until_refused(world, ours, data={"a": "1", "b": "2"})
@@ -62,20 +62,20 @@ async def test_a_policy_refuses_objects_by_its_expression(world, enforced):
     await world.make("configmaps", metadata=ours, data={"a": "1"})
 
 
-async def test_a_policy_chooses_the_reason_of_its_refusal(world, enforced):
-    ours = await enforced({"expression": "false", "message": "no", "reason": "Forbidden"})
+async def test_a_policy_chooses_the_reason_of_its_refusal(world, enforcement):
+    ours = await enforcement({"expression": "false", "message": "no", "reason": "Forbidden"})
     reply = await post_until_refused(world, ours)
     assert (reply.code, reply.reason) == (403, "Forbidden")
 
 
-async def test_a_message_can_be_computed(world, enforced):
-    ours = await enforced({"expression": "false", "messageExpression": "'not ' + object.metadata.name"})
+async def test_a_message_can_be_computed(world, enforcement):
+    ours = await enforcement({"expression": "false", "messageExpression": "'not ' + object.metadata.name"})
     reply = await post_until_refused(world, ours)
     assert f"not {world.namespace}" in reply.message
 
 
-async def test_a_policy_sees_the_old_object_and_the_user(world, enforced):
-    ours = await enforced(
+async def test_a_policy_sees_the_old_object_and_the_user(world, enforcement):
+    ours = await enforcement(
         {"expression": "oldObject == null || object.data == oldObject.data", "message": "data is fixed"},
         {"expression": f"request.userInfo.username != '{world.user('alice')}'", "message": "not alice"},
     )
@@ -96,16 +96,16 @@ async def test_a_policy_sees_the_old_object_and_the_user(world, enforced):
     assert (await world.api.merge(path, {"metadata": {"annotations": {"a": "b"}}})).code == 200
 
 
-async def test_a_policy_holds_for_dry_runs_and_applying(world, enforced):
-    ours = await enforced({"expression": "false", "message": "never"})
+async def test_a_policy_holds_for_dry_runs_and_applying(world, enforcement):
+    ours = await enforcement({"expression": "false", "message": "never"})
     await post_until_refused(world, ours)
     body = world.body("configmaps", name := world.name(), metadata=ours)
     assert (await world.post("configmaps", body, dryRun="All")).code == 422
     assert (await world.api.apply(world.path("configmaps", name), body)).code == 422
 
 
-async def test_match_conditions_take_requests_out(world, enforced):
-    ours = await enforced(
+async def test_match_conditions_take_requests_out(world, enforcement):
+    ours = await enforcement(
         {"expression": "false", "message": "never"},
         matchConditions=[{"name": "named", "expression": "has(object.data)"}],
     )
@@ -113,8 +113,8 @@ async def test_match_conditions_take_requests_out(world, enforced):
     await world.make("configmaps", metadata=ours)
 
 
-async def test_variables_are_computed_once_and_used_by_name(world, enforced):
-    ours = await enforced(
+async def test_variables_are_computed_once_and_used_by_name(world, enforcement):
+    ours = await enforcement(
         {"expression": "variables.size < 2", "message": "too big"},
         variables=[{"name": "size", "expression": "has(object.data) ? object.data.size() : 0"}],
     )
@@ -122,14 +122,14 @@ async def test_variables_are_computed_once_and_used_by_name(world, enforced):
     assert "too big" in reply.message
 
 
-async def test_a_policy_that_fails_refuses_unless_told_to_ignore(world, enforced):
-    ours = await enforced({"expression": "object.data['missing'] == 'x'", "reason": "Forbidden"})
+async def test_a_policy_that_fails_refuses_unless_told_to_ignore(world, enforcement):
+    ours = await enforcement({"expression": "object.data['missing'] == 'x'", "reason": "Forbidden"})
     reply = await post_until_refused(world, ours, data={"a": "1"})
     assert (reply.code, reply.reason, "no such key: missing" in reply.message) == (422, "Invalid", True)
 
 
-async def test_a_policy_can_warn_instead(world, enforced):
-    ours = await enforced({"expression": "false", "message": "think again"}, actions=("Warn",))
+async def test_a_policy_can_warn_instead(world, enforcement):
+    ours = await enforcement({"expression": "false", "message": "think again"}, actions=("Warn",))
 
     async def attempt():
         return await world.post("configmaps", world.body("configmaps", world.name(), metadata=ours))
@@ -156,9 +156,9 @@ async def test_an_expression_that_does_not_compile_is_refused(world):
     assert "spec.validations[0].expression" in reply.causes
 
 
-async def test_deletions_can_be_refused_by_the_old_object(world, enforced):
+async def test_deletions_can_be_refused_by_the_old_object(world, enforcement):
     rule = {**RULE, "operations": ["DELETE"]}
-    ours = await enforced({"expression": "!has(oldObject.data)", "message": "still in use"}, rule=rule)
+    ours = await enforcement({"expression": "!has(oldObject.data)", "message": "still in use"}, rule=rule)
     made = await world.make("configmaps", metadata=ours, data={"a": "1"})
     path = world.path("configmaps", made["metadata"]["name"])
     reply = await world.eventually(
@@ -185,8 +185,8 @@ async def test_deletions_can_be_refused_by_the_old_object(world, enforced):
         ("request.userInfo.extra['a'] == ['b']", "no such key: extra"),
     ],
 )
-async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, expression, words):
-    ours = await enforced(
+async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforcement, expression, words):
+    ours = await enforcement(
         {"expression": "!has(object.data)", "message": "in force"}, {"expression": expression}
     )
     assert "in force" in (await post_until_refused(world, ours, data={"a": "1"})).message
@@ -194,12 +194,12 @@ async def test_an_empty_field_of_the_request_is_an_absent_key(world, enforced, e
     assert (reply.code, words in reply.message) == (422 if words else 201, True)
 
 
-async def test_a_deletion_has_no_object_and_its_own_options(world, enforced):
+async def test_a_deletion_has_no_object_and_its_own_options(world, enforcement):
     validation = {
         "expression": "object == null && request.options.kind == 'DeleteOptions' && has(oldObject.data)",
         "message": "looked",
     }
-    ours = await enforced(validation, rule={**RULE, "operations": ["DELETE"]})
+    ours = await enforcement(validation, rule={**RULE, "operations": ["DELETE"]})
     for fields, refused_ in (({}, True), ({"data": {"a": "1"}}, False)):
         made = await world.make("configmaps", metadata=ours, **fields)
         path = world.path("configmaps", made["metadata"]["name"])
@@ -214,8 +214,8 @@ async def test_a_deletion_has_no_object_and_its_own_options(world, enforced):
             assert (await world.api.merge(path, {"data": {"a": "1"}})).code == 200
 
 
-async def test_the_first_of_several_refusals_is_the_message_and_the_only_cause(world, enforced):
-    ours = await enforced(
+async def test_the_first_of_several_refusals_is_the_message_and_the_only_cause(world, enforcement):
+    ours = await enforcement(
         {"expression": "false", "message": "first", "reason": "Forbidden"},
         {"expression": "false", "message": "second"},
     )
@@ -225,8 +225,8 @@ async def test_the_first_of_several_refusals_is_the_message_and_the_only_cause(w
     assert cause["message"].endswith("denied request: first")
 
 
-async def test_a_variable_that_fails_is_named_where_it_is_used(world, enforced):
-    ours = await enforced(
+async def test_a_variable_that_fails_is_named_where_it_is_used(world, enforcement):
+    ours = await enforcement(
         {"expression": "!has(object.data) || variables.missing == ''"},
         variables=[{"name": "missing", "expression": "object.data['missing']"}],
     )

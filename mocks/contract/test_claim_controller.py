@@ -15,7 +15,7 @@ def device(name):
 
 
 @pytest.fixture
-async def templated(lab):
+async def templated_pod(lab):
     """Create a pod whose claim is made from a template, and return pod and claim."""
     await lab.pool(device("d1"), device("d2"))
 
@@ -37,8 +37,8 @@ async def templated(lab):
     return create
 
 
-async def test_a_claim_is_made_from_a_template_for_its_pod(templated):
-    pod, claim = await templated(labels={"colour": "red"}, annotations={"note": "x"})
+async def test_a_claim_is_made_from_a_template_for_its_pod(templated_pod):
+    pod, claim = await templated_pod(labels={"colour": "red"}, annotations={"note": "x"})
     metadata = claim["metadata"]
     assert metadata["name"].startswith(f"{pod['metadata']['name']}-gpu-")
     assert metadata["annotations"]["resource.kubernetes.io/pod-claim-name"] == "gpu"
@@ -48,8 +48,8 @@ async def test_a_claim_is_made_from_a_template_for_its_pod(templated):
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
 
 
-async def test_a_pod_with_a_template_is_bound_and_its_claim_goes_with_it(lab, templated):
-    pod, claim = await templated()
+async def test_a_pod_with_a_template_is_bound_and_its_claim_goes_with_it(lab, templated_pod):
+    pod, claim = await templated_pod()
     name = pod["metadata"]["name"]
     await lab.wait_until_bound(name)
     await lab.wait_until_allocated(claim["metadata"]["name"])
@@ -69,8 +69,8 @@ async def test_a_pod_waits_for_its_template(lab):
     lab.world.remember(lab.world.path("resourceclaims", claim))
 
 
-async def test_a_claim_made_for_a_finished_pod_is_deleted(lab, templated):
-    pod, claim = await templated()
+async def test_a_claim_made_for_a_finished_pod_is_deleted(lab, templated_pod):
+    pod, claim = await templated_pod()
     name = pod["metadata"]["name"]
     await lab.wait_until_bound(name)
     await lab.world.api.merge(lab.world.path("pods", name, "status"), {"status": {"phase": "Succeeded"}})
@@ -181,8 +181,8 @@ async def test_a_claim_that_is_allocated_later_is_reserved_for_such_a_pod_then(l
     )
 
 
-async def test_a_claim_of_a_template_is_reserved_for_such_a_pod_that_names_it(lab, templated):
-    owner, claim = await templated()
+async def test_a_claim_of_a_template_is_reserved_for_such_a_pod_that_names_it(lab, templated_pod):
+    owner, claim = await templated_pod()
     await lab.wait_until_bound(owner["metadata"]["name"])
     name = claim["metadata"]["name"]
     pod = await on_the_node(lab, name)
@@ -210,8 +210,8 @@ async def test_a_claim_that_nobody_uses_is_deleted_at_once(lab):
     await lab.world.wait_until_gone("resourceclaims", claim)
 
 
-async def test_a_new_pod_of_the_same_name_gets_a_new_template_claim(lab, templated):
-    pod, claim = await templated()
+async def test_a_new_pod_of_the_same_name_gets_a_new_template_claim(lab, templated_pod):
+    pod, claim = await templated_pod()
     name = pod["metadata"]["name"]
     await lab.wait_until_bound(name)
     await lab.world.api.delete(lab.world.path("pods", name), gracePeriodSeconds=0)

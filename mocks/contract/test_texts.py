@@ -53,12 +53,12 @@ def make_case(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [make_case(name) for name in KEPT])
-async def test_opaque_parameters_are_kept_as_they_are_written(world, prepared, name):
+async def test_opaque_parameters_are_kept_as_they_are_written(world, target_run, name):
     expected = EXPECTED[name]
     claim, reply = await post(world, CASES[name], parameters=True)
     assert reply.code == 201, reply.message
     text = await read_text_after(world, claim, b'"parameters":{"a":')
-    if not prepared.target.double:
+    if not target_run.target.double:
         assert text.startswith(expected.get("served", "").encode() or CASES[name])
     if "cut" not in expected:
         # The double keeps values, and writes a number or a character in its own way.

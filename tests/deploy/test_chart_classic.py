@@ -67,7 +67,7 @@ async def test_a_cluster_that_cannot_have_it_is_refused_with_the_reason_before_a
 
 
 @pytest.fixture(params=profiles.CLASSIC_VERSIONS)
-async def installed(chart_cluster, request):
+async def installation(chart_cluster, request):
     """Yield a cluster with the policies of the manifests, a client with the controller's token, the claims' version."""
     async with chart_cluster(request.param, by_helm=False) as cluster, contextlib.AsyncExitStack() as stack:
         version = profiles.CLASSIC_VERSIONS[request.param]
@@ -93,8 +93,8 @@ def build_classic_status(version, driver):
     return classic_v1alpha3.build_allocation(handle, driver)
 
 
-async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing_else_of_any(installed):
-    cluster, controller, version = installed
+async def test_the_controllers_token_allocates_its_own_claims_and_writes_nothing_else_of_any(installation):
+    cluster, controller, version = installation
     kind = kinds.CLASSIC_CLAIMS[version]
 
     async def patch(api, name, body, **where):

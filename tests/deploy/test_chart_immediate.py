@@ -61,7 +61,7 @@ async def allocate(api, name, **status):
 
 
 @contextlib.contextmanager
-def denied(words):
+def denying(words):
     with pytest.raises(errors.Denied) as caught:
         yield
     assert words in str(caught.value)
@@ -81,13 +81,13 @@ async def test_the_controllers_token_allocates_only_requested_claims_and_own_dev
         await make(cluster, "plain")
         await make(cluster, "scheduled", annotations=ANNOTATED, finalizers=PROTECTED)
         async with cluster.acting_as("drawbar-controller") as api:
-            with denied("is the scheduler's"):
+            with denying("is the scheduler's"):
                 await allocate(api, "plain", allocation=allocation())
-            with denied("is the scheduler's"):
+            with denying("is the scheduler's"):
                 await allocate(api, "scheduled", allocation=allocation())
-            with denied("is the scheduler's"):
+            with denying("is the scheduler's"):
                 await allocate(api, "asks", allocation=allocation("gpu.example.com"))
             await allocate(api, "asks", allocation=allocation())
-            with denied("who may use a claim is the scheduler's to say"):
+            with denying("who may use a claim is the scheduler's to say"):
                 await allocate(api, "asks", reservedFor=[{"resource": "pods", "name": "p", "uid": "u"}])
             await allocate(api, "asks", allocation=None)

@@ -13,7 +13,7 @@ TIME = "2026-01-02T03:04:05Z"
 
 
 @pytest.fixture(params=["1.36", pytest.param("1.34", marks=pytest.mark.tool("chart"))])
-async def installed(chart_cluster, request):
+async def installation(chart_cluster, request):
     """Yield a cluster with the manifests, which the chart renders, so that no engine has to start."""
     async with chart_cluster(request.param, by_helm=False) as cluster:
         await cluster.install()
@@ -65,57 +65,57 @@ async def merge(api, kind, name, change, **options):
 
 
 @contextlib.contextmanager
-def denied(words):
+def denying(words):
     with pytest.raises(errors.Denied) as caught:
         yield
     assert words in str(caught.value)
 
 
-async def test_a_nodes_token_writes_the_slices_of_its_own_node_and_driver_alone(installed):
-    await installed.api.create(kinds.SLICE, resource_slice("theirs", nodeName="node-2"), into=dict)
-    theirs = (await installed.list_by_name(kinds.SLICE))["theirs"]
+async def test_a_nodes_token_writes_the_slices_of_its_own_node_and_driver_alone(installation):
+    await installation.api.create(kinds.SLICE, resource_slice("theirs", nodeName="node-2"), into=dict)
+    theirs = (await installation.list_by_name(kinds.SLICE))["theirs"]
     own_node = "of its own node alone"
-    async with installed.acting_as(NODE, node="node-1") as api:
+    async with installation.acting_as(NODE, node="node-1") as api:
         mine = await api.create(kinds.SLICE, resource_slice("mine", nodeName="node-1"), into=dict)
         for where in ({"nodeName": "node-2"}, {"allNodes": True}):
-            with denied(own_node):
+            with denying(own_node):
                 await api.create(kinds.SLICE, resource_slice("new", **where), into=dict)
-        with denied("of the driver drawbar.dev alone"):
+        with denying("of the driver drawbar.dev alone"):
             await api.create(kinds.SLICE, resource_slice("new", OTHER, nodeName="node-1"), into=dict)
         theirs["spec"]["devices"] = []
-        with denied(own_node):
+        with denying(own_node):
             await api.replace(kinds.SLICE, "theirs", theirs, into=dict)
-        with denied(own_node):
+        with denying(own_node):
             await api.delete(kinds.SLICE, "theirs")
         mine["spec"]["devices"] = []
         await api.replace(kinds.SLICE, "mine", mine, into=dict)
         await api.delete(kinds.SLICE, "mine")
-    async with installed.acting_as(NODE) as api:
-        with denied("must be bound to a node"):
+    async with installation.acting_as(NODE) as api:
+        with denying("must be bound to a node"):
             await api.create(kinds.SLICE, resource_slice("new", nodeName="node-1"), into=dict)
 
 
-async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alone(installed):
+async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alone(installation):
     for name, node, driver in (
         ("fab.mine", "node-1", "drawbar.dev"),
         ("fab.theirs", "node-2", "drawbar.dev"),
         ("fab.foreign", "node-1", OTHER),
     ):
-        await installed.api.create(kinds.ATTACHMENT, attachment(name, node, driver), into=dict)
-    async with installed.acting_as(NODE, node="node-1") as api:
+        await installation.api.create(kinds.ATTACHMENT, attachment(name, node, driver), into=dict)
+    async with installation.acting_as(NODE, node="node-1") as api:
         await say(api, "fab.mine", "Visible")
-        with denied("of its own node alone"):
+        with denying("of its own node alone"):
             await say(api, "fab.theirs", "Visible")
-        with denied("of the driver drawbar.dev alone"):
+        with denying("of the driver drawbar.dev alone"):
             await say(api, "fab.foreign", "Visible")
-        with denied("the conditions Visible, Released and Exclusive alone"):
+        with denying("the conditions Visible, Released and Exclusive alone"):
             await say(api, "fab.mine", "Attached")
-        with denied("cannot patch resource"):
+        with denying("cannot patch resource"):
             await merge(api, kinds.ATTACHMENT, "fab.mine", {"spec": {"claim": None}})
 
 
-async def test_no_writer_can_change_the_identity_of_a_device(installed):
-    await installed.api.create(kinds.ATTACHMENT, attachment("fab.mine", "node-1"), into=dict)
+async def test_no_writer_can_change_the_identity_of_a_device(installation):
+    await installation.api.create(kinds.ATTACHMENT, attachment("fab.mine", "node-1"), into=dict)
     for change in (
         {"identity": {"serial": "other"}},
         {"identity": {"slot": "1"}},
@@ -123,57 +123,57 @@ async def test_no_writer_can_change_the_identity_of_a_device(installed):
         {"hostID": "other"},
     ):
         with pytest.raises(errors.Invalid, match="only the claim"):
-            await merge(installed.api, kinds.ATTACHMENT, "fab.mine", {"spec": change})
-    await merge(installed.api, kinds.ATTACHMENT, "fab.mine", {"spec": {"idleSince": TIME}})
+            await merge(installation.api, kinds.ATTACHMENT, "fab.mine", {"spec": change})
+    await merge(installation.api, kinds.ATTACHMENT, "fab.mine", {"spec": {"idleSince": TIME}})
 
 
-async def test_the_controllers_token_writes_its_own_drivers_slices_alone(installed):
+async def test_the_controllers_token_writes_its_own_drivers_slices_alone(installation):
     everywhere = {"allNodes": True}
-    await installed.api.create(kinds.SLICE, resource_slice("foreign", OTHER, **everywhere), into=dict)
-    await installed.api.create(kinds.SLICE, resource_slice("local", nodeName="node-1"), into=dict)
-    slices = await installed.list_by_name(kinds.SLICE)
-    async with installed.acting_as(CONTROLLER, node="node-1") as api:
+    await installation.api.create(kinds.SLICE, resource_slice("foreign", OTHER, **everywhere), into=dict)
+    await installation.api.create(kinds.SLICE, resource_slice("local", nodeName="node-1"), into=dict)
+    slices = await installation.list_by_name(kinds.SLICE)
+    async with installation.acting_as(CONTROLLER, node="node-1") as api:
         mine = await api.create(kinds.SLICE, resource_slice("mine", **everywhere), into=dict)
         mine["spec"]["devices"] = []
         await api.replace(kinds.SLICE, "mine", mine, into=dict)
         await api.delete(kinds.SLICE, "mine")
         for name, words in (("foreign", "of the driver drawbar.dev alone"), ("local", "its node daemon's")):
-            with denied(words):
+            with denying(words):
                 await api.replace(kinds.SLICE, name, slices[name], into=dict)
-            with denied(words):
+            with denying(words):
                 await api.delete(kinds.SLICE, name)
-        with denied("of the driver drawbar.dev alone"):
+        with denying("of the driver drawbar.dev alone"):
             await api.create(kinds.SLICE, resource_slice("new", OTHER, **everywhere), into=dict)
 
 
-async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_of_a_fabric(installed):
+async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_of_a_fabric(installation):
     for name, driver in (("fab", "drawbar.dev"), ("foreign", OTHER)):
         spec = {"adapter": "grpc", "endpoint": "unix:/x", "driver": driver}
-        await installed.create(kinds.FABRIC, name, spec=spec)
+        await installation.create(kinds.FABRIC, name, spec=spec)
     work = {"fabric": "fab", "devices": ["*"]}
-    await installed.create(kinds.MAINTENANCE, "work", spec=work)
+    await installation.create(kinds.MAINTENANCE, "work", spec=work)
     finalizer = {"metadata": {"finalizers": ["drawbar.dev/attachments"]}}
-    async with installed.acting_as(CONTROLLER) as api:
+    async with installation.acting_as(CONTROLLER) as api:
         await merge(api, kinds.FABRIC, "fab", finalizer)
         await merge(api, kinds.FABRIC, "fab", {"metadata": {"finalizers": []}})
         await merge(api, kinds.FABRIC, "fab", {"status": {"devices": 1}}, subresource="status")
-        with denied("the spec of a Fabric or a Maintenance is the administrator's"):
+        with denying("the spec of a Fabric or a Maintenance is the administrator's"):
             await merge(api, kinds.FABRIC, "fab", {"spec": {"endpoint": "unix:/mine"}})
         foreign = "of the driver drawbar.dev alone"
-        with denied(foreign):
+        with denying(foreign):
             await merge(api, kinds.FABRIC, "foreign", finalizer)
-        with denied(foreign):
+        with denying(foreign):
             await merge(api, kinds.FABRIC, "foreign", {"status": {"devices": 1}}, subresource="status")
-        with denied(foreign):
+        with denying(foreign):
             await api.create(kinds.ATTACHMENT, attachment("fab.new", "node-1", OTHER), into=dict)
         await api.create(kinds.ATTACHMENT, attachment("fab.new", "node-1"), into=dict)
-        with denied('cannot patch resource "maintenances"'):
+        with denying('cannot patch resource "maintenances"'):
             await merge(api, kinds.MAINTENANCE, "work", {"spec": {"nodes": ["n"]}})
         await merge(api, kinds.MAINTENANCE, "work", {"status": {"conditions": []}}, subresource="status")
 
 
-async def test_the_controllers_token_changes_nothing_of_a_node_but_its_own_labels(installed):
-    async with installed.acting_as(CONTROLLER) as api:
+async def test_the_controllers_token_changes_nothing_of_a_node_but_its_own_labels(installation):
+    async with installation.acting_as(CONTROLLER) as api:
         for value in ("true", None):
             await merge(
                 api, kinds.NODE, "node-1", {"metadata": {"labels": {"fabric.drawbar.dev/fab": value}}}
@@ -184,30 +184,30 @@ async def test_the_controllers_token_changes_nothing_of_a_node_but_its_own_label
             {"spec": {"unschedulable": True}},
             {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
         ):
-            with denied("of a Node"):
+            with denying("of a Node"):
                 await merge(api, kinds.NODE, "node-1", change)
 
 
-async def test_neither_token_speaks_for_another_drivers_devices_nor_changes_an_allocation(installed):
+async def test_neither_token_speaks_for_another_drivers_devices_nor_changes_an_allocation(installation):
     request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev"}}
-    claim = await installed.create(kinds.CLAIM, "c1", "default", spec={"devices": {"requests": [request]}})
+    claim = await installation.create(kinds.CLAIM, "c1", "default", spec={"devices": {"requests": [request]}})
     results = [
         {"request": "r", "driver": driver, "pool": "p", "device": "one"} for driver in ("drawbar.dev", OTHER)
     ]
     node = {"key": "metadata.name", "operator": "In", "values": ["node-1"]}
     selector = {"nodeSelectorTerms": [{"matchFields": [node]}]}
     claim["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
-    await installed.api.replace(
+    await installation.api.replace(
         kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
     )
     entry = {"driver": OTHER, "pool": "p", "device": "one"}
     at = {"namespace": "default", "subresource": "status"}
     for account, where in ((NODE, "node-1"), (CONTROLLER, None)):
-        async with installed.acting_as(account, node=where) as api:
+        async with installation.acting_as(account, node=where) as api:
             for change in ({"devices": [entry]}, {"allocation": None}):
                 with pytest.raises((errors.Denied, errors.Invalid)):
                     await merge(api, kinds.CLAIM, "c1", {"status": change}, **at)
-    async with installed.acting_as(NODE, node="node-1") as api:
+    async with installation.acting_as(NODE, node="node-1") as api:
         mine = {"devices": [entry | {"driver": "drawbar.dev"}]}
         await merge(api, kinds.CLAIM, "c1", {"status": mine}, **at)
 
@@ -224,7 +224,7 @@ async def test_the_controllers_token_deletes_rules_of_drawbar_taint_that_have_an
             await cluster.api.create(kind, body, into=dict)
         async with cluster.acting_as(CONTROLLER) as api:
             for name in ("lasting", "theirs"):
-                with denied("may delete a DeviceTaintRule that has"):
+                with denying("may delete a DeviceTaintRule that has"):
                     await api.delete(kind, name)
             await api.delete(kind, "swap")
         assert sorted(await cluster.list_by_name(kind)) == ["lasting", "theirs"]

@@ -48,8 +48,8 @@ def is_webhooks(document):
 
 
 @pytest.fixture
-def rendered(render):
-    """Return a function: `await rendered(**values)` returns the webhook's objects by kind and name."""
+def webhook_objects(render):
+    """Return a function: `await webhook_objects(**values)` returns the webhook's objects by kind and name."""
 
     async def documents(driver="drawbar.dev", **values):
         everything = await render(driverName=driver, **webhook(**values))
@@ -105,8 +105,8 @@ async def test_it_is_not_opened_to_every_client_by_default(render):
     await render(**webhook() | {"networkPolicy": {"enabled": False}})
 
 
-async def test_the_webhook_receives_only_objects_with_its_drivers_parameters(rendered):
-    documents = await rendered(driver="gpu.example.com")
+async def test_the_webhook_receives_only_objects_with_its_drivers_parameters(webhook_objects):
+    documents = await webhook_objects(driver="gpu.example.com")
     entries = documents["ValidatingWebhookConfiguration", "drawbar-parameters-gpu.example.com"]["webhooks"]
     assert [
         (entry["name"], rule["resources"], rule["operations"], condition["expression"])
@@ -145,8 +145,8 @@ def holds(entry, config):
     return expressions.evaluate(condition["expression"], {"object": body})
 
 
-async def test_the_conditions_hold_for_objects_with_such_parameters_and_for_no_others(rendered):
-    entries = (await rendered())["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
+async def test_the_conditions_hold_for_objects_with_such_parameters_and_for_no_others(webhook_objects):
+    entries = (await webhook_objects())["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
     ours = {"opaque": {"driver": "drawbar.dev", "parameters": {}}}
     foreign = {"opaque": {"driver": "gpu.example.com", "parameters": {}}}
     for entry in entries:
@@ -154,8 +154,8 @@ async def test_the_conditions_hold_for_objects_with_such_parameters_and_for_no_o
         assert [holds(entry, config) for config in ([], [foreign], [{}], [{"opaque": {}}])] == [False] * 4
 
 
-async def test_a_certificate_of_cert_manager_is_for_the_service_and_trusted_by_its_own_hand(rendered):
-    documents = await rendered(certificate={"from": "cert-manager"})
+async def test_a_certificate_of_cert_manager_is_for_the_service_and_trusted_by_its_own_hand(webhook_objects):
+    documents = await webhook_objects(certificate={"from": "cert-manager"})
     issued = documents["Certificate", NAME]["spec"]
     assert issued["dnsNames"] == ["drawbar-webhook.drawbar.svc"]
     assert issued["issuerRef"] == {"name": NAME, "kind": "Issuer"}
@@ -167,13 +167,13 @@ async def test_a_certificate_of_cert_manager_is_for_the_service_and_trusted_by_i
     }
     assert ["caBundle" in entry["clientConfig"] for entry in configuration["webhooks"]] == [False] * 3
     own = {"name": "ca", "kind": "ClusterIssuer"}
-    documents = await rendered(certificate={"from": "cert-manager", "issuerRef": own})
+    documents = await webhook_objects(certificate={"from": "cert-manager", "issuerRef": own})
     assert documents["Certificate", NAME]["spec"]["issuerRef"] == own
     assert ("Issuer", NAME) not in documents
 
 
-async def test_a_certificate_of_ones_own_is_mounted_and_trusted(rendered):
-    documents = await rendered(certificate=OWN)
+async def test_a_certificate_of_ones_own_is_mounted_and_trusted(webhook_objects):
+    documents = await webhook_objects(certificate=OWN)
     volumes = documents["Deployment", NAME]["spec"]["template"]["spec"]["volumes"]
     assert [volume["secret"]["secretName"] for volume in volumes if "secret" in volume] == ["mine"]
     entries = documents["ValidatingWebhookConfiguration", "drawbar-parameters"]["webhooks"]
@@ -183,7 +183,7 @@ async def test_a_certificate_of_ones_own_is_mounted_and_trusted(rendered):
         ("caBundle", "caBundle is empty: the"),
     ):
         with pytest.raises(helm.HelmError, match=words):
-            await rendered(certificate=OWN | {missing: ""})
+            await webhook_objects(certificate=OWN | {missing: ""})
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ async def test_a_certificate_of_ones_own_is_mounted_and_trusted(rendered):
         ({"config": {"listen": {"port": 1}}}, "'listen' not allowed"),
     ],
 )
-async def test_wrong_values_are_refused_with_their_path(rendered, wrong, words):
+async def test_wrong_values_are_refused_with_their_path(webhook_objects, wrong, words):
     with pytest.raises(helm.HelmError, match=words):
-        await rendered(**wrong)
+        await webhook_objects(**wrong)
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.37"])
-async def test_rendered_manifests_match_the_schemas(rendered, validator, version):
+async def test_rendered_manifests_match_the_schemas(webhook_objects, validator, version):
     more = {
         "replicas": 1,
         "priorityClassName": "system-cluster-critical",
@@ -210,7 +210,7 @@ async def test_rendered_manifests_match_the_schemas(rendered, validator, version
         "podAnnotations": {"a": "b"},
     }
     for values in ({}, more | {"certificate": OWN}):
-        documents = (await rendered(**values)).values()
+        documents = (await webhook_objects(**values)).values()
         for document in (each for each in documents if each["kind"] not in FOREIGN):
             validator.validate(document, version, strict=True)
 
@@ -223,7 +223,7 @@ def test_the_schema_has_the_settings_of_the_webhook_and_no_others(pytestconfig):
 
 
 @contextlib.asynccontextmanager
-async def installed(cluster, address):
+async def installing(cluster, address):
     """Run the webhook as the chart has it, but on the loopback interface; yield the file with its authority."""
     secret = (await cluster.list_by_name(kinds.SECRET, "drawbar"))["mine"]["data"]
     files = {name: cluster.path / name for name in secret}
@@ -285,7 +285,7 @@ async def test_a_client_that_trusts_the_authority_of_the_configuration_gets_an_a
         secret = {name: base64.b64encode(content).decode() for name, content in files.items()}
         await cluster.install(**webhook(certificate=OWN | {"caBundle": secret["ca.crt"]}))
         await cluster.create(kinds.SECRET, "mine", "drawbar", type="kubernetes.io/tls", data=secret)
-        async with installed(cluster, own_address) as authority:
+        async with installing(cluster, own_address) as authority:
             assert (await ask_webhook(cluster, own_address, authority, good))["allowed"]
             refused = await ask_webhook(cluster, own_address, authority, good | {"x": 1})
             assert "spec.config[0].opaque.parameters.x is not a field" in refused["status"]["message"]

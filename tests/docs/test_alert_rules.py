@@ -72,7 +72,7 @@ class Nothing:
 
 
 @pytest.fixture(scope="module")
-def exposed():
+def exposed_series():
     """Return by the name of every series its labels."""
     node = instrumentation.Instrumentation(settings.Settings(node_name="n"))
     node.watch_attachments([])
@@ -87,37 +87,39 @@ def exposed():
     monitor = monitor_metrics.Metrics("drawbar.dev")
     monitor.show()
     labels_by_series = {}
-    exposed = (node.metrics, controller, monitor)
-    for name, labels in (item for metrics in exposed for item in metrics.labels().items()):
+    exposed_series = (node.metrics, controller, monitor)
+    for name, labels in (item for metrics in exposed_series for item in metrics.labels().items()):
         labels_by_series[name] = set(labels)
         if name.endswith("_seconds"):
             labels_by_series |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": set(labels)}
     return labels_by_series | {"process_start_time_seconds": {"driver"}}
 
 
-def check_series(expression, exposed):
+def check_series(expression, exposed_series):
     """Check that each series has the labels that the expression selects and groups by."""
     allowed = set(OF_THE_TARGET)
     for name, matchers in SELECTOR.findall(expression):
-        assert name in exposed
-        allowed |= exposed[name]
+        assert name in exposed_series
+        allowed |= exposed_series[name]
         for label, text in MATCHER.findall(matchers):
-            assert label in exposed[name] | OF_THE_TARGET, f"{name} has no label {label}"
+            assert label in exposed_series[name] | OF_THE_TARGET, f"{name} has no label {label}"
             assert set(text.split("|")) <= VALUES[label]
     grouped = [label for group in GROUPING.findall(expression) for label in re.split(r"[,\s]+", group)]
     assert {label for label in grouped if label} <= allowed
 
 
 @pytest.mark.parametrize("rule", rules())
-def test_a_rule_asks_for_series_and_labels_that_are_exposed(rule, exposed):
+def test_a_rule_asks_for_series_and_labels_that_are_exposed(rule, exposed_series):
     assert SELECTOR.search(rule["expr"])
-    check_series(rule["expr"], exposed)
+    check_series(rule["expr"], exposed_series)
 
 
 @pytest.mark.parametrize("chart", charts())
-def test_a_chart_asks_for_series_and_labels_that_are_exposed_and_names_labels_that_are_left(chart, exposed):
+def test_a_chart_asks_for_series_and_labels_that_are_exposed_and_names_labels_that_are_left(
+    chart, exposed_series
+):
     assert SELECTOR.search(chart["expr"])
-    check_series(chart["expr"], exposed)
+    check_series(chart["expr"], exposed_series)
     kept = {label for group in GROUPING.findall(chart["expr"]) for label in re.split(r"[,\s]+", group)}
     assert set(re.findall(r"\{\{(\w+)\}\}", chart["legendFormat"])) <= kept
 
@@ -133,14 +135,14 @@ def test_a_rule_names_the_problem_and_a_remedy(rule):
 
 
 @pytest.mark.parametrize("rule", rules())
-def test_a_text_names_only_labels_that_the_alert_will_have(rule, exposed):
+def test_a_text_names_only_labels_that_the_alert_will_have(rule, exposed_series):
     named = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
     aggregated = re.match(r"^(?:histogram_quantile\([\d.]+, )?sum\b", rule["expr"])
     if aggregated:
         group = re.search(r"by \(([^)]*)\)", rule["expr"])
         kept = set(group[1].split(", ")) if group else set()
     else:
-        kept = OF_THE_TARGET.union(*(exposed[name] for name, _ in SELECTOR.findall(rule["expr"])))
+        kept = OF_THE_TARGET.union(*(exposed_series[name] for name, _ in SELECTOR.findall(rule["expr"])))
     assert named <= kept
 
 
@@ -162,9 +164,9 @@ def test_a_chart_shows_the_drivers_that_are_chosen(chart):
 
 
 @pytest.mark.parametrize("chart", charts())
-def test_a_chart_shows_the_fabrics_and_node_daemons_that_are_chosen(chart, exposed):
+def test_a_chart_shows_the_fabrics_and_node_daemons_that_are_chosen(chart, exposed_series):
     for name, matchers in SELECTOR.findall(chart["expr"]):
-        assert ('fabric=~"$fabric"' in matchers) == ("fabric" in exposed[name])
+        assert ('fabric=~"$fabric"' in matchers) == ("fabric" in exposed_series[name])
         assert ('instance=~"$node"' in matchers) == name.startswith("drawbar_node_")
 
 
@@ -176,7 +178,7 @@ def test_each_panel_has_a_description_and_each_variable_exists():
 
 
 def test_each_variable_lists_the_values_of_a_label_of_series_that_exist_and_all_of_them_can_be_chosen(
-    exposed,
+    exposed_series,
 ):
     source, *variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
     assert (source["type"], source["query"]) == ("datasource", "prometheus")
@@ -184,13 +186,13 @@ def test_each_variable_lists_the_values_of_a_label_of_series_that_exist_and_all_
         query = re.fullmatch(r"label_values\((\w*)\{(.*)\}, (\w+)\)", variable["query"]["query"])
         series, matchers, label = query.groups()
         if pattern := re.fullmatch(r'__name__=~"(.*)"', matchers):
-            selected = [name for name in exposed if re.fullmatch(pattern[1], name)]
+            selected = [name for name in exposed_series if re.fullmatch(pattern[1], name)]
         else:
-            selected = [series] if series in exposed else []
+            selected = [series] if series in exposed_series else []
             assert matchers == 'driver=~"$driver"'
         assert selected, variable["name"]
         # Prometheus itself adds the instance.
-        assert label == "instance" or all(label in exposed[name] for name in selected)
+        assert label == "instance" or all(label in exposed_series[name] for name in selected)
         assert variable["includeAll"]
         assert variable["multi"]
         assert variable["allValue"] == ".*"
@@ -216,14 +218,14 @@ def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
     assert alerts == {name: links.url(f"alerts.md#{name.lower()}") for name in alerts}
 
 
-def test_the_dashboard_shows_all_metrics_of_the_health_monitor(exposed):
+def test_the_dashboard_shows_all_metrics_of_the_health_monitor(exposed_series):
     charted = {
         name
         for chart in charts()
         for name, _ in SELECTOR.findall(chart.values[0]["expr"])
         if name.startswith(monitor_metrics.PREFIX)
     }
-    counted = {name for name in exposed if name.startswith(monitor_metrics.PREFIX)}
+    counted = {name for name in exposed_series if name.startswith(monitor_metrics.PREFIX)}
     of_every_daemon = {
         "ready",
         "api_requests_total",
@@ -266,7 +268,7 @@ def test_rule_names_are_unique():
     assert all(name.startswith("Drawbar") for name in names)
 
 
-def test_the_documented_series_of_the_controller_are_those_that_are_exposed(exposed):
+def test_the_documented_series_of_the_controller_are_those_that_are_exposed(exposed_series):
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     text = page.replace("drawbar_<daemon>_", "drawbar_controller_")
     section = text.partition("## All daemons")[2].partition("## `drawbar node`")[0]
@@ -276,6 +278,6 @@ def test_the_documented_series_of_the_controller_are_those_that_are_exposed(expo
             r"^- `(drawbar_controller_[a-z_]+)(?:\{(.*?)\})?`: ", section, re.MULTILINE
         )
     }
-    made = {name: labels for name, labels in exposed.items() if name.startswith("drawbar_controller_")}
+    made = {name: labels for name, labels in exposed_series.items() if name.startswith("drawbar_controller_")}
     assert listed == {name: labels for name, labels in made.items() if not name.endswith(("_bucket", "_sum"))}
     assert set(re.findall(r"drawbar_controller_[a-z_]+", text)) <= made.keys()

@@ -357,11 +357,11 @@ def served_world(controller_world):
     The cluster's controller has published a Fabric with this spec."""
 
     @contextlib.asynccontextmanager
-    async def served(*profile, spec=None, **changes):
+    async def serving(*profile, spec=None, **changes):
         async with controller_world(*profile, **changes) as cluster:
             cluster.start()
             await cluster.make_fabric(**(spec or {}))
             await cluster.wait_for_slices()
             yield cluster
 
-    return served
+    return serving

@@ -21,7 +21,7 @@ def load(name):
 
 
 @asynccontextmanager
-async def connected():
+async def connecting():
     manager = load("shelf_manager").Manager()
     runner = web.ServerRunner(web.Server(manager.handle), shutdown_timeout=0)
     await runner.setup()
@@ -41,7 +41,7 @@ async def connected():
 
 
 async def test_the_example_keeps_the_contract():
-    async with connected() as (_, adapter):
+    async with connecting() as (_, adapter):
         report = await conformance.check(adapter, check_seconds=30)
         assert [(outcome.name, outcome.detail) for outcome in report.failed + report.warned] == []
         assert [
@@ -52,7 +52,7 @@ async def test_the_example_keeps_the_contract():
 
 
 async def test_an_attach_whose_answer_is_lost_is_made_once():
-    async with connected() as (manager, adapter):
+    async with connecting() as (manager, adapter):
         manager.lost_answers = 1
         request = contract.AttachRequest(request_id="r1", device_id="d1", host_id="h1", mark="m")
         operation = await adapter.attach(request)

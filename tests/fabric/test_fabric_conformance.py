@@ -30,7 +30,7 @@ def list_skipped_checks(report):
 
 
 @pytest.fixture
-async def connected(tmp_path):
+async def connect_adapter(tmp_path):
     """Yield a function that makes an adapter of a class, through gRPC if asked."""
     async with AsyncExitStack() as stack:
 
@@ -54,8 +54,8 @@ async def connected(tmp_path):
 
 @pytest.mark.parametrize("seconds", [b"0", b"0.02"], ids=["at once", "taking time"])
 @pytest.mark.parametrize("through_grpc", [False, True], ids=["directly", "through gRPC"])
-async def test_the_simulated_fabric_keeps_the_contract(connected, through_grpc, seconds):
-    adapter = await connected(through_grpc=through_grpc, seconds=seconds, carved=CARVED)
+async def test_the_simulated_fabric_keeps_the_contract(connect_adapter, through_grpc, seconds):
+    adapter = await connect_adapter(through_grpc=through_grpc, seconds=seconds, carved=CARVED)
     report = await conformance.check(adapter, check_seconds=20)
     assert [(outcome.name, outcome.detail) for outcome in report.failed + report.skipped] == []
     assert len(report.outcomes) == len(conformance.CHECKS)
@@ -64,8 +64,8 @@ async def test_the_simulated_fabric_keeps_the_contract(connected, through_grpc, 
 
 @pytest.mark.parametrize("chooses", ["first", "last"])
 @pytest.mark.parametrize("through_grpc", [False, True], ids=["directly", "through gRPC"])
-async def test_a_fabric_that_chooses_the_device_keeps_the_contract(connected, through_grpc, chooses):
-    adapter = await connected(through_grpc=through_grpc, chooses=chooses)
+async def test_a_fabric_that_chooses_the_device_keeps_the_contract(connect_adapter, through_grpc, chooses):
+    adapter = await connect_adapter(through_grpc=through_grpc, chooses=chooses)
     report = await conformance.check(adapter, device_id="d3", check_seconds=20)
     assert [(outcome.name, outcome.detail) for outcome in report.failed] == []
     assert {outcome.detail for outcome in list_skipped_checks(report)} == {"the fabric chooses the device"}
@@ -102,8 +102,8 @@ class Nameless(SimulatedFabric):
         (Nameless, "an attach by model chooses a device of that model and names it"),
     ],
 )
-async def test_a_fabric_that_chooses_carelessly_is_found_out(connected, kind, sentence):
-    adapter = await connected(kind=kind, chooses="first")
+async def test_a_fabric_that_chooses_carelessly_is_found_out(connect_adapter, kind, sentence):
+    adapter = await connect_adapter(kind=kind, chooses="first")
     checks = [check for check in conformance.CHECKS if check.name == sentence]
     report = await conformance.check(adapter, device_id="d3", checks=checks, check_seconds=1)
     assert report.outcomes[0].verdict is conformance.Verdict.FAILED
@@ -144,8 +144,8 @@ class Divided(SimulatedFabric):
         (Divided, "reachability groups are few, and a host reaches each device that it has"),
     ],
 )
-async def test_a_fabric_that_tells_wrong_groups_is_found_out(connected, kind, sentence):
-    adapter = await connected(kind=kind)
+async def test_a_fabric_that_tells_wrong_groups_is_found_out(connect_adapter, kind, sentence):
+    adapter = await connect_adapter(kind=kind)
     checks = [check for check in conformance.CHECKS if check.name == sentence]
     hosts = ("h1", "h2")
     report = await conformance.check(adapter, host_ids=hosts, checks=checks, check_seconds=5)
@@ -300,8 +300,8 @@ class Unsettled(SimulatedFabric):
         (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
     ],
 )
-async def test_an_adapter_that_breaks_a_promise_is_found_out(connected, kind, sentence):
-    adapter = await connected(kind=kind)
+async def test_an_adapter_that_breaks_a_promise_is_found_out(connect_adapter, kind, sentence):
+    adapter = await connect_adapter(kind=kind)
     checks = [check for check in conformance.CHECKS if check.name == sentence]
     report = await conformance.check(adapter, checks=checks, check_seconds=0.5)
     assert report.outcomes[0].name == sentence
@@ -342,15 +342,15 @@ class Numbered(Slotless):
         return dataclasses.replace(inventory, devices=devices)
 
 
-async def test_an_adapter_without_identifiers_gets_a_warning(connected):
+async def test_an_adapter_without_identifiers_gets_a_warning(connect_adapter):
     checks = [check for check in conformance.CHECKS if check.name == WITHOUT_SLOTS]
-    report = await conformance.check(await connected(kind=Slotless), checks=checks)
+    report = await conformance.check(await connect_adapter(kind=Slotless), checks=checks)
     (outcome,) = report.warned
     assert outcome.detail.startswith("d1, d2, d3, d4: this device can be recognised only by sole arrival")
     assert report.passed
-    report = await conformance.check(await connected(kind=Numbered), checks=checks)
+    report = await conformance.check(await connect_adapter(kind=Numbered), checks=checks)
     assert report.warned == ()
-    report = await conformance.check(await connected(), checks=checks)
+    report = await conformance.check(await connect_adapter(), checks=checks)
     assert report.warned == ()
 
 
@@ -373,8 +373,8 @@ class Modest(SimulatedFabric):
         return await super().detach(request)
 
 
-async def test_checks_of_missing_capabilities_are_skipped(connected):
-    report = await conformance.check(await connected(kind=Modest))
+async def test_checks_of_missing_capabilities_are_skipped(connect_adapter):
+    report = await conformance.check(await connect_adapter(kind=Modest))
     assert report.passed
     assert len(list_skipped_checks(report)) == 9
 
@@ -386,30 +386,30 @@ class Sticky(SimulatedFabric):
         raise errors.PermissionDenied("no")
 
 
-async def test_a_device_that_cannot_be_freed_ends_the_suite(connected):
-    report = await conformance.check(await connected(kind=Sticky))
+async def test_a_device_that_cannot_be_freed_ends_the_suite(connect_adapter):
+    report = await conformance.check(await connect_adapter(kind=Sticky))
     assert len(report.outcomes) < len(conformance.CHECKS)
     assert report.outcomes[-1].name.startswith("the device can be freed after")
     assert "PERMISSION_DENIED" in report.outcomes[-1].detail
 
 
-async def test_a_fabric_with_one_host_skips_checks_for_two(connected):
-    adapter = await connected()
+async def test_a_fabric_with_one_host_skips_checks_for_two(connect_adapter):
+    adapter = await connect_adapter()
     report = await conformance.check(adapter, host_ids=("h1",))
     assert report.passed
     assert len(list_skipped_checks(report)) == 4
 
 
-async def test_without_a_free_device_the_suite_says_so(connected):
-    adapter = await connected()
+async def test_without_a_free_device_the_suite_says_so(connect_adapter):
+    adapter = await connect_adapter()
     for host_id in ("h1", "h1", "h2", "h2"):
         await _fill(adapter, host_id)
     with pytest.raises(errors.FailedPrecondition, match="no free device"):
         await conformance.check(adapter)
 
 
-async def test_without_a_free_port_the_suite_says_so(connected):
-    adapter = await connected()
+async def test_without_a_free_port_the_suite_says_so(connect_adapter):
+    adapter = await connect_adapter()
     for host_id in ("h1", "h1", "h2", "h2"):
         await _fill(adapter, host_id)
     with pytest.raises(errors.FailedPrecondition, match="no host has a free port"):
@@ -438,9 +438,9 @@ class Recorded(SimulatedFabric):
         return await super().detach(request)
 
 
-async def test_with_bounds_no_other_device_and_host_is_touched(connected, monkeypatch):
+async def test_with_bounds_no_other_device_and_host_is_touched(connect_adapter, monkeypatch):
     monkeypatch.setattr(Recorded, "asked", [], raising=False)
-    adapter = await connected(kind=Recorded)
+    adapter = await connect_adapter(kind=Recorded)
     before = {device.id: device for device in (await adapter.devices()).devices}
     report = await conformance.check(adapter, device_ids=("d2", "d1"), host_ids=("h2",), check_seconds=20)
     assert report.passed
@@ -459,8 +459,8 @@ async def test_with_bounds_no_other_device_and_host_is_touched(connected, monkey
     }
 
 
-async def test_with_all_devices_of_a_model_within_the_bounds_no_check_by_model_is_skipped(connected):
-    adapter = await connected()
+async def test_with_all_devices_of_a_model_within_the_bounds_no_check_by_model_is_skipped(connect_adapter):
+    adapter = await connect_adapter()
     report = await conformance.check(adapter, device_ids=("d2", "d3", "d4"), check_seconds=20)
     assert report.failed + list_skipped_checks(report) == ()
 
@@ -473,15 +473,17 @@ async def test_with_all_devices_of_a_model_within_the_bounds_no_check_by_model_i
         ({"device_ids": ("d2",), "host_ids": ("h9",)}, "there is no host h9"),
     ],
 )
-async def test_bounds_that_do_not_hold_are_refused_before_anything_is_touched(connected, bounds, sentence):
-    adapter = await connected()
+async def test_bounds_that_do_not_hold_are_refused_before_anything_is_touched(
+    connect_adapter, bounds, sentence
+):
+    adapter = await connect_adapter()
     await adapter.attach(contract.AttachRequest(request_id="user", device_id="d1", host_id="h1"))
     with pytest.raises(errors.FailedPrecondition, match=sentence):
         await conformance.check(adapter, **bounds)
 
 
-async def test_a_fabric_that_could_choose_another_device_is_refused_with_bounds(connected):
-    adapter = await connected(chooses="first")
+async def test_a_fabric_that_could_choose_another_device_is_refused_with_bounds(connect_adapter):
+    adapter = await connect_adapter(chooses="first")
     with pytest.raises(errors.FailedPrecondition, match="could choose d3"):
         await conformance.check(adapter, device_ids=("d2",))
 
@@ -495,8 +497,10 @@ class Wrong(SimulatedFabric):
         )
 
 
-async def test_a_device_out_of_bounds_that_the_fabric_attaches_all_the_same_is_reported_and_left(connected):
-    adapter = await connected(kind=Wrong)
+async def test_a_device_out_of_bounds_that_the_fabric_attaches_all_the_same_is_reported_and_left(
+    connect_adapter,
+):
+    adapter = await connect_adapter(kind=Wrong)
     (check, *_) = [
         check for check in conformance.CHECKS if check.name.startswith("an attached device is listed")
     ]

@@ -121,7 +121,7 @@ def attaches_begun(running):
 
 
 @pytest.fixture(scope="module")
-def ended():
+def ended_demo():
     """Run a demo of four pods to its end; yield it, the spans of its processes, and its folder."""
 
     async def run_demo(folder):
@@ -134,8 +134,8 @@ def ended():
         yield *asyncio.run(run_demo(folder)), folder
 
 
-def test_four_pods_get_their_devices_and_every_device_comes_back(ended):
-    running, _, folder = ended
+def test_four_pods_get_their_devices_and_every_device_comes_back(ended_demo):
+    running, _, folder = ended_demo
     summary = running.events[-1]["summary"]
     counts = {key: summary[key] for key in ("pods", "running", "detached", "leaked")}
     assert counts == {"pods": 4, "running": 4, "detached": 4, "leaked": 0}
@@ -156,8 +156,8 @@ def test_four_pods_get_their_devices_and_every_device_comes_back(ended):
     assert list(folder.iterdir()) == []
 
 
-def test_each_attach_is_one_trace_of_the_controller_and_the_node_daemon(ended):
-    _, spans, _ = ended
+def test_each_attach_is_one_trace_of_the_controller_and_the_node_daemon(ended_demo):
+    _, spans, _ = ended_demo
     traces = {}
     for received in spans:
         traces.setdefault(received.span.trace_id, []).append(received)

@@ -77,7 +77,7 @@ class Host:
         await asyncio.to_thread(self.nobody_changes)
 
     def nobody_changes(self):
-        with states.locked(self.tree.root):
+        with states.locking(self.tree.root):
             pass
 
     async def says(self, path, text):

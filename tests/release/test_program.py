@@ -23,7 +23,7 @@ def list_locked_packages(name):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def built_program(tmp_path_factory):
     """Return the folder with the script's results, made in the environment of a new machine."""
     folder = tmp_path_factory.mktemp("program")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -38,18 +38,18 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def unpacked(made, tmp_path_factory):
+def unpacked_program(built_program, tmp_path_factory):
     """Return the folder with the files that krew unpacks."""
     folder = tmp_path_factory.mktemp("unpacked")
-    with tarfile.open(made / f"{program.stem()}.tar.gz") as tar:
+    with tarfile.open(built_program / f"{program.stem()}.tar.gz") as tar:
         tar.extractall(folder, filter="data")
     return folder
 
 
 @pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
-def test_the_archive_is_one_that_krew_installs(made):
-    archive = made / f"{program.stem()}.tar.gz"
+def test_the_archive_is_one_that_krew_installs(built_program):
+    archive = built_program / f"{program.stem()}.tar.gz"
     assert krew._checked(archive) == hashlib.sha256(archive.read_bytes()).hexdigest()
     with tarfile.open(archive) as tar:
         assert {(member.mtime, member.uid, member.uname) for member in tar.getmembers()} == {
@@ -59,21 +59,21 @@ def test_the_archive_is_one_that_krew_installs(made):
 
 @pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
-def test_the_program_has_every_package_of_the_image_and_no_double(unpacked, made):
-    names = zipfile.ZipFile(unpacked / program.NAME).namelist()
+def test_the_program_has_every_package_of_the_image_and_no_double(unpacked_program, built_program):
+    names = zipfile.ZipFile(unpacked_program / program.NAME).namelist()
     assert any(name.startswith("drawbar/proto/") for name in names)
     assert not [name for name in names if name.startswith(("drawbar/mocks", "drawbar/fabric/qemu"))]
-    bill = json.loads((made / f"{program.stem()}.cdx.json").read_text())
+    bill = json.loads((built_program / f"{program.stem()}.cdx.json").read_text())
     listed = {component["name"] for component in bill["components"]}
     assert listed == list_locked_packages("requirements.txt")
 
 
 @pytest.mark.tool("chart")
 @pytest.mark.timeout(SECONDS)
-def test_the_program_works_under_the_plugins_name_that_krew_gives_it(unpacked, tmp_path):
+def test_the_program_works_under_the_plugins_name_that_krew_gives_it(unpacked_program, tmp_path):
     plugin = tmp_path / "bin" / "kubectl-drawbar"
     plugin.parent.mkdir()
-    plugin.symlink_to(unpacked / program.NAME)
+    plugin.symlink_to(unpacked_program / program.NAME)
     program.try_out(plugin)
 
 
@@ -89,10 +89,10 @@ def test_the_program_works_under_the_plugins_name_that_krew_gives_it(unpacked, t
         pytest.param(None, {"drawbar/mocks/__init__.py": ""}, "the doubles are in it", id="with the doubles"),
     ],
 )
-def test_a_program_that_is_not_whole_is_refused(unpacked, tmp_path, remove, add, words):
+def test_a_program_that_is_not_whole_is_refused(unpacked_program, tmp_path, remove, add, words):
     broken = tmp_path / program.NAME
-    whole = (unpacked / program.NAME).read_bytes()
-    with zipfile.ZipFile(unpacked / program.NAME) as before:
+    whole = (unpacked_program / program.NAME).read_bytes()
+    with zipfile.ZipFile(unpacked_program / program.NAME) as before:
         # The line that names the interpreter stands before the archive.
         broken.write_bytes(whole[: whole.index(b"\n") + 1])
         with zipfile.ZipFile(broken, "a", zipfile.ZIP_DEFLATED) as after:

@@ -165,7 +165,7 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def started(options):
+async def starting(options):
     command = [sys.executable, "-m", "drawbar.driver.main", "node", "--log-format=json", *words(options)]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     where = Path(options["--kubelet-dir"]) / "plugins_registry" / "drawbar.dev-reg.sock"
@@ -190,7 +190,7 @@ async def cluster(options, user="admin"):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_stops_the_daemon_with_status_0_and_leaves_no_socket(options, number):
-    async with cluster(options), started(options) as node:
+    async with cluster(options), starting(options) as node:
         await node.ready()
         assert node.socket.is_socket()
         node.process.send_signal(number)
@@ -201,16 +201,16 @@ async def test_a_signal_stops_the_daemon_with_status_0_and_leaves_no_socket(opti
 
 
 async def test_the_daemon_takes_no_huge_pages(options):
-    async with cluster(options), started(options) as node:
+    async with cluster(options), starting(options) as node:
         await node.ready()
         status = await asyncio.to_thread(Path(f"/proc/{node.process.pid}/status").read_text)
         assert dict(line.split(":", 1) for line in status.splitlines())["THP_enabled"].strip() == "0"
 
 
 async def test_a_second_daemon_with_the_same_sockets_is_refused_and_the_first_lives_on(options):
-    async with cluster(options), started(options) as first:
+    async with cluster(options), starting(options) as first:
         await first.ready()
-        async with started(options | {"--uevents": options["--uevents"] + "2"}) as second:
+        async with starting(options | {"--uevents": options["--uevents"] + "2"}) as second:
             assert await second.wait_for_exit() == 1
             assert "POD_UID" in one_sentence(second.lines[-1])
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as kubelet:
@@ -234,7 +234,7 @@ async def test_files_that_are_in_the_way_are_one_sentence(options, tmp_path, cas
     name, content, expected = OBSTACLES[case]
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text(content)
-    async with cluster(options), started(options) as node:
+    async with cluster(options), starting(options) as node:
         assert await node.wait_for_exit() == 1
         complaint = node.lines[-1].partition("error: ")[2]
     assert expected in complaint
@@ -246,7 +246,7 @@ async def test_a_damaged_record_does_not_stop_the_daemon(options, tmp_path):
     file = tmp_path / "k" / "plugins" / "drawbar.dev" / "claims" / "u1.json"
     file.parent.mkdir(parents=True)
     file.write_text("{")
-    async with cluster(options), started(options) as node:
+    async with cluster(options), starting(options) as node:
         await node.ready()
     (aside,) = file.parent.glob(f"{file.name}.corrupt-*")
     assert aside.read_text() == "{"
@@ -254,7 +254,7 @@ async def test_a_damaged_record_does_not_stop_the_daemon(options, tmp_path):
 
 
 async def test_a_missing_permission_is_logged_once_until_it_is_granted(options):
-    async with cluster(options, "powerless") as api, started(options) as node:
+    async with cluster(options, "powerless") as api, starting(options) as node:
         await node.until(lambda fields: " 403 " in fields["message"])
         assert not node.socket.exists()
         binding = {
@@ -278,7 +278,7 @@ async def test_a_missing_permission_is_logged_once_until_it_is_granted(options):
 
 
 async def test_an_api_server_that_does_not_answer_is_waited_for(options):
-    async with started(options) as node:
+    async with starting(options) as node:
         await node.until(lambda fields: "got no answer" in fields["message"])
         node.process.send_signal(signal.SIGTERM)
         assert await node.wait_for_exit() == 0

@@ -36,7 +36,7 @@ class RestartedCluster(clusters.Cluster):
         return datetime.datetime.now(datetime.UTC) + self.ahead
 
     @contextlib.asynccontextmanager
-    async def connected(self, server):
+    async def connecting(self, server):
         """Connect until the block ends: a restart breaks each connection."""
         admin = config.from_kubeconfig(server.kubeconfig(self.path / "admin", "admin"))
         async with client.connecting(admin) as self.api:
@@ -90,12 +90,12 @@ async def test_gates_that_are_turned_on_or_off_are_noticed_and_the_pool_follows(
         fabric_server.serving(fabric, f"unix:{tmp_path / 'f.sock'}", name="sim", version="1"),
     ):
         server.kubeconfig(tmp_path / "controller", "drawbar:drawbar-controller")
-        async with world.connected(server):
+        async with world.connecting(server):
             await world.prepare()
             controller = world.start_controller()
             await world.wait_for(*before)
         await server.restart(gates=gates[1])
-        async with world.connected(server):
+        async with world.connecting(server):
             await world.time_passes()
             await world.wait_for(*after)
             controller.cancel()

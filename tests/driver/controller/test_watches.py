@@ -18,7 +18,7 @@ CONTEXTS = frozenset({"podschedulingcontexts", "resourceclaims"})
 
 
 @pytest.fixture
-def connected(tmp_path):
+def connect_admin(tmp_path):
     def connect(server):
         server.kubeconfig(tmp_path / "admin", "admin")
         return client.connecting(config.from_kubeconfig(tmp_path / "admin"))
@@ -26,8 +26,8 @@ def connected(tmp_path):
     return connect
 
 
-async def test_a_controller_ends_once_the_cluster_serves_another_version(connected):
-    async with apiserver.serving(profile="1.31-classic") as server, connected(server) as api:
+async def test_a_controller_ends_once_the_cluster_serves_another_version(connect_admin):
+    async with apiserver.serving(profile="1.31-classic") as server, connect_admin(server) as api:
         async with asyncio.timeout(120):
             with pytest.raises(watches.Upgraded, match=r"v1alpha3 now, and .*v1alpha2 at the start"):
                 await watches.until_upgraded(api, OLD, every_seconds=0.01)
@@ -48,8 +48,8 @@ class Untold(client.Client):
         return await self.api.request(method, path, query, **options)
 
 
-async def test_it_goes_on_while_nothing_changed_or_no_server_answers(connected):
-    async with apiserver.serving(profile="1.31-classic") as server, connected(server) as api:
+async def test_it_goes_on_while_nothing_changed_or_no_server_answers(connect_admin):
+    async with apiserver.serving(profile="1.31-classic") as server, connect_admin(server) as api:
         untold = Untold(api, enough=12)
         with pytest.raises(asyncio.CancelledError):
             await watches.until_upgraded(untold, NEW, every_seconds=0.01)
@@ -63,8 +63,8 @@ async def test_it_goes_on_while_nothing_changed_or_no_server_answers(connected):
         pytest.param("1.36", watches.Served(), False, id="the scheduler allocates"),
     ],
 )
-async def test_only_versions_that_pass_are_followed(connected, profile, expected, followed):
-    async with apiserver.serving(profile=profile) as server, connected(server) as api:
+async def test_only_versions_that_pass_are_followed(connect_admin, profile, expected, followed):
+    async with apiserver.serving(profile=profile) as server, connect_admin(server) as api:
         async with asyncio.TaskGroup() as tasks:
             assert await watches.discover_versions(api, tasks, containment.Containment()) == expected
             running = [task for task in asyncio.all_tasks() if task.get_name() == TASK]

@@ -113,7 +113,7 @@ def local_lab(flow_lab):
     """
 
     @contextlib.asynccontextmanager
-    async def made(**changes):
+    async def making(**changes):
         async with flow_lab("1.36", **{"node": FPGAS} | FABRIC | changes) as cluster:
             yield cluster
             for name in ("go", "blank-now"):
@@ -122,7 +122,7 @@ def local_lab(flow_lab):
             for name in await offers(cluster):
                 await asyncio.to_thread(cluster.trees[name].detach, SLOT)
 
-    return made
+    return making
 
 
 async def marks(cluster):

@@ -89,7 +89,7 @@ def make_slices(count):
 
 
 @pytest.fixture
-def made():
+def make_monitor():
     """Return a monitor of a cluster with so many devices, and a policy with this share."""
 
     def make(*, share, dry_run=False, taint=DEFAULT, rules=None):
@@ -123,16 +123,16 @@ def batch(*devices, firing=True):
     )
 
 
-def test_signals_are_refused_until_the_cluster_is_read(made):
-    watcher = made(share=0)
+def test_signals_are_refused_until_the_cluster_is_read(make_monitor):
+    watcher = make_monitor(share=0)
     watcher._started = False
     with pytest.raises(receiver.NotReady, match="not read yet"):
         watcher.receive(batch("d0"))
     assert watcher.state.causes == {}
 
 
-async def test_a_refused_write_ends_the_look_and_counts_against_the_rate(made):
-    watcher = made(share=0)
+async def test_a_refused_write_ends_the_look_and_counts_against_the_rate(make_monitor):
+    watcher = make_monitor(share=0)
     watcher.receive(batch("d0", "d1"))
     for _ in range(10):
         try:
@@ -149,8 +149,10 @@ async def test_a_refused_write_ends_the_look_and_counts_against_the_rate(made):
     ("options", "reason", "warning"),
     [({"share": 100}, "MinimumHealthyShare", True), ({"share": 0, "dry_run": True}, "DryRun", False)],
 )
-async def test_a_withheld_taint_is_reported_once_and_shown_while_withheld(made, options, reason, warning):
-    watcher = made(**options)
+async def test_a_withheld_taint_is_reported_once_and_shown_while_withheld(
+    make_monitor, options, reason, warning
+):
+    watcher = make_monitor(**options)
     watcher.receive(batch("d0"))
     for _ in range(3):
         await watcher.look()
@@ -163,9 +165,11 @@ async def test_a_withheld_taint_is_reported_once_and_shown_while_withheld(made, 
 
 @pytest.mark.parametrize("rate", [3, None])
 @pytest.mark.parametrize("kept", [True, False])
-async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_reported_once(made, rate, kept):
+async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_reported_once(
+    make_monitor, rate, kept
+):
     rules = Keeping(rates=kept)
-    watcher = made(share=0, taint=healthpolicies.Taint(evictions_per_second=rate), rules=rules)
+    watcher = make_monitor(share=0, taint=healthpolicies.Taint(evictions_per_second=rate), rules=rules)
     watcher.receive(batch("d0", "d1"))
     await watcher.look()
     assert [rule.spec.taint.evictions_per_second for rule in rules] == [rate if kept else None] * 2
@@ -175,8 +179,8 @@ async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_repor
 
 
 @pytest.mark.parametrize("step", [-600, 600])
-def test_a_step_of_the_time_of_day_moves_the_moments_of_the_state_with_it(made, step):
-    watcher, past = made(share=0), [0, 0]
+def test_a_step_of_the_time_of_day_moves_the_moments_of_the_state_with_it(make_monitor, step):
+    watcher, past = make_monitor(share=0), [0, 0]
     watcher.clock = lambda: NOW + datetime.timedelta(seconds=past[0])
     watcher.time_of_day = lambda: NOW + datetime.timedelta(seconds=sum(past))
     watcher.receive(batch("d0"))
@@ -187,9 +191,9 @@ def test_a_step_of_the_time_of_day_moves_the_moments_of_the_state_with_it(made, 
     assert since["d1"] == NOW + datetime.timedelta(seconds=5 + step)
 
 
-async def test_signals_that_change_every_millisecond_cost_the_rate_in_writes_and_one_event_each(made):
+async def test_signals_that_change_every_millisecond_cost_the_rate_in_writes_and_one_event_each(make_monitor):
     stored = Keeping(rates=True)
-    watcher = made(share=0, rules=stored)
+    watcher = make_monitor(share=0, rules=stored)
     passed = datetime.timedelta()
     watcher.clock = watcher.time_of_day = lambda: NOW + passed
     for millisecond in range(60_000):

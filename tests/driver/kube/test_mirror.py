@@ -137,7 +137,7 @@ class Script:
 
 
 @contextlib.asynccontextmanager
-async def scripted(script):
+async def scripting(script):
     async with (
         apiservers.answering(script.handle) as url,
         client.connecting(apiservers.connection(url)) as api,
@@ -230,7 +230,7 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_re
         {"type": "MODIFIED", "object": make_object("fine", "u4", "14")},
     ]
     script.stays_open = True
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         seen, left = Seen(), Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, namespace="default", changed=seen)
         copy.report_unreadable(left)
@@ -337,7 +337,7 @@ async def test_a_late_deletion_does_not_take_the_next_object_of_that_name():
     script.stays_open = True
     seen = Seen()
     fresh = Thing(metadata=meta.ObjectMeta(name="one", uid="u9", resource_version="13"))
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
 
         def learn_when_first_seen(old, new):
@@ -399,7 +399,7 @@ async def test_a_list_is_accepted_with_any_version(version):
     script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": "5"}}]
     script.watch_status = 410
     seen = Seen()
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
             script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": version}}]
@@ -411,7 +411,7 @@ async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
     script = Script()
     script.watch_status = 410
     seen = Seen()
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
             ours = make_thing(version="11")  # the list is of version 10
@@ -424,7 +424,7 @@ async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
 
 async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
     script = Script()
-    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
+    async with scripting(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("watch", 4)
     times = script.times("watch")
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)][:3]
@@ -437,7 +437,7 @@ async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
 async def test_watches_that_are_refused_do_not_make_it_list_without_pause(status):
     script = Script()
     script.watch_status = status
-    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
+    async with scripting(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("list", 3)
     times = script.times("list")
     assert times[2] - times[0] >= backoff.FIRST_SECONDS * 1.5
@@ -446,7 +446,7 @@ async def test_watches_that_are_refused_do_not_make_it_list_without_pause(status
 async def test_a_watch_goes_on_from_the_bookmark():
     script = Script()
     script.lines = [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "77"}}}]
-    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
+    async with scripting(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("watch", 2)
     versions = [query["resourceVersion"] for verb, _, query in script.asked if verb == "watch"]
     assert versions[:2] == ["10", "77"]
@@ -455,7 +455,7 @@ async def test_a_watch_goes_on_from_the_bookmark():
 async def test_a_denied_list_is_logged_once_and_retried_until_allowed(caplog):
     script = Script()
     script.list_status = 403
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen())
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(copy.run(), name="reflector")
@@ -483,7 +483,7 @@ def make_list(*names, version):
 
 async def _read_times(script, error=None, clock=clocks.time_of_day):
     """Return the time of the list, of the failure, and until which the copy says to have been current."""
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), clock=clock)
         if error is not None:
             api.watch = lambda *_, **__: _fail(error)
@@ -536,7 +536,7 @@ async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, 
     script, seen = Script(), Seen()
     script.stays_open, script.listing = True, make_list("gone", version="10")
     async with (
-        scripted(script) as api,
+        scripting(script) as api,
         running(mirror.Mirror(api, KIND, into=Thing, changed=seen)) as copy,
     ):
         await script.until_asked("watch", 1)
@@ -652,7 +652,7 @@ async def test_a_list_that_expires_between_its_pages_is_begun_again_after_ever_l
     script = Script()
     script.expires = True
     seen = Seen()
-    async with scripted(script) as api:
+    async with scripting(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(copy.run(), name="reflector")
@@ -672,7 +672,7 @@ async def test_a_list_that_expires_between_its_pages_is_begun_again_after_ever_l
 async def test_watches_that_bring_bookmarks_alone_and_end_are_asked_for_ever_more_seldom():
     script = Script()
     script.lines = [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "77"}}}] * 100
-    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
+    async with scripting(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
         await script.until_asked("watch", 4)
     times = script.times("watch")
     assert times[3] - times[0] >= backoff.FIRST_SECONDS * (1 + 2 + 4) / 2

@@ -365,10 +365,10 @@ def test_the_daemon_is_alive_while_nothing_hangs():
 async def test_a_page_that_fails_is_answered_and_counted_and_the_others_are_served(endpoint):
     contained = containment.Containment()
 
-    def broken():
+    def fail():
         raise ZeroDivisionError("s3cret")
 
-    async with server.serving(endpoint, {"/broken": broken} | HELLO, contained=contained):
+    async with server.serving(endpoint, {"/broken": fail} | HELLO, contained=contained):
         answer = await raw(endpoint, b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 500 ")
         assert b"s3cret" not in answer
@@ -404,10 +404,10 @@ async def test_readyz_names_the_workers_that_fail(endpoint):
 def test_a_metric_that_fails_leaves_the_others_to_be_read():
     shown = exposition.Exposition("drawbar_x_", "drawbar.dev")
 
-    def broken():
+    def fail():
         raise KeyError
 
-    shown.watch("broken", "Fails.", broken)
+    shown.watch("broken", "Fails.", fail)
     shown.watch("whole", "Works.", lambda: {"": 7.0})
     shown.render()
     text = shown.render().decode()

@@ -37,7 +37,7 @@ async def check(storm):
     held = {
         name
         for attachment in documents[kinds.ATTACHMENT]
-        for name in (attachment["spec"]["device"], *_whole(attachment))
+        for name in (attachment["spec"]["device"], *_find_composite(attachment))
     }
     used = {name for claim in documents[kinds.CLAIM] for result in _results(claim) for name in _names(result)}
     for device in by_name.values():
@@ -79,7 +79,11 @@ def _check_attachments(by_name, documents):
 
 def _check_claims(by_name, documents, recorded):
     # A member of a composite shows the claims that have the composite.
-    members = [(name, attachment["spec"]["device"]) for attachment in recorded for name in _whole(attachment)]
+    members = [
+        (name, attachment["spec"]["device"])
+        for attachment in recorded
+        for name in _find_composite(attachment)
+    ]
     expected = {
         (shown, claim["metadata"]["name"]): [
             consumer["name"] for consumer in claim["status"].get("reservedFor", ())
@@ -205,7 +209,7 @@ def _names(result):
     return (result["device"], *([f"share-{share}"] if share else []))
 
 
-def _whole(attachment):
+def _find_composite(attachment):
     """Return the attachment's composite in a list, or an empty list."""
     composite = attachment["spec"].get("composite")
     return [composite["name"]] if composite else []

@@ -16,7 +16,7 @@ def in_storm(tmp_path):
         loop = virtualtime.VirtualTimeLoop()
         storm = made(loop, tmp_path, ("n1", "n2"), ("d0", "d1", "d2", "d3"))
 
-        async def whole():
+        async def run_whole():
             await storm.begin(keep_seconds)
             await asyncio.sleep(1)
             try:
@@ -25,6 +25,6 @@ def in_storm(tmp_path):
                 await storm.end()
 
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(whole())
+            runner.run(run_whole())
 
     return run

@@ -38,7 +38,7 @@ def test_the_webhook_admits_the_examples():
         assert "DeviceParameters" in str(document)
 
 
-def listed(text):
+def read_fields(text):
     """Return the fields of a list."""
     return {
         field
@@ -48,7 +48,7 @@ def listed(text):
 
 
 def test_the_lists_have_each_field_and_part_those_refused_in_a_claim():
-    by_class, either = (listed(text) for text in FIELDS.split("\n## ")[1:])
+    by_class, either = (read_fields(text) for text in FIELDS.split("\n## ")[1:])
     assert not by_class & either
     fields = set()
     for name in parameters.DeviceParameters.__struct_encode_fields__:

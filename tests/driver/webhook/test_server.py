@@ -64,7 +64,7 @@ def pair(tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def served(pair, **bounds):
+async def serving_webhook(pair, **bounds):
     held = certificates.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
     context = await held.load()
     listen = settings.Listen(port=0)
@@ -79,7 +79,7 @@ async def served(pair, **bounds):
 
 
 @contextlib.asynccontextmanager
-async def connected(port, host="127.0.0.1"):
+async def connecting(port, host="127.0.0.1"):
     anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection(host, port, ssl=anything)
@@ -91,12 +91,15 @@ async def connected(port, host="127.0.0.1"):
 
 async def read_certificate(port, host="127.0.0.1"):
     """Return the certificate that a new connection is shown."""
-    async with connected(port, host) as (_, writer):
+    async with connecting(port, host) as (_, writer):
         return writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
 
 
 async def test_it_answers_over_https(pair):
-    async with served(pair) as (port, _), aiohttp.ClientSession(f"https://localhost:{port}") as client:
+    async with (
+        serving_webhook(pair) as (port, _),
+        aiohttp.ClientSession(f"https://localhost:{port}") as client,
+    ):
         async with client.post("/validate?timeout=5s", json=question(), ssl=pair.trust) as response:
             assert (response.status, response.content_type) == (200, "application/json")
             reported = (await response.json())["response"]
@@ -109,7 +112,10 @@ async def test_it_answers_over_https(pair):
 
 
 async def test_an_invalid_review_is_a_bad_request_and_a_long_one_unread(pair):
-    async with served(pair) as (port, _), aiohttp.ClientSession(f"https://localhost:{port}") as client:
+    async with (
+        serving_webhook(pair) as (port, _),
+        aiohttp.ClientSession(f"https://localhost:{port}") as client,
+    ):
         async with client.post("/validate", data=b"[", ssl=pair.trust) as response:
             assert response.status == 400
             assert "this is no AdmissionReview" in await response.text()
@@ -126,9 +132,9 @@ BEGUN = b"POST /validate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCon
 
 async def test_a_slow_client_keeps_no_other_out(pair):
     async with (
-        served(pair, at_once=1, read_seconds=60) as (port, _),
+        serving_webhook(pair, at_once=1, read_seconds=60) as (port, _),
         aiohttp.ClientSession(f"https://localhost:{port}") as client,
-        connected(port) as (reader, writer),
+        connecting(port) as (reader, writer),
     ):
         writer.write(BEGUN)
         async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
@@ -142,7 +148,7 @@ async def test_a_slow_client_keeps_no_other_out(pair):
 
 async def test_callers_that_do_not_finish_their_handshake_keep_no_question_out(pair):
     async with (
-        served(pair, connections=gate.Limits(connections=8)) as (port, _),
+        serving_webhook(pair, connections=gate.Limits(connections=8)) as (port, _),
         contextlib.AsyncExitStack() as stack,
     ):
         silent = []
@@ -160,7 +166,7 @@ async def test_callers_that_do_not_finish_their_handshake_keep_no_question_out(p
 
 
 async def test_who_does_not_send_is_let_go(pair):
-    async with served(pair, read_seconds=0.02) as (port, _), connected(port) as (reader, writer):
+    async with serving_webhook(pair, read_seconds=0.02) as (port, _), connecting(port) as (reader, writer):
         writer.write(BEGUN)
         assert b" 408 " in await reader.readline()
         # It waits a while for the rest before it closes, so that the answer is not lost.
@@ -168,7 +174,10 @@ async def test_who_does_not_send_is_let_go(pair):
         async with asyncio.timeout(120):
             await reader.read()
     for sent in (b"", BEGUN[:30]):
-        async with served(pair, idle_seconds=0.02) as (port, _), connected(port) as (reader, writer):
+        async with (
+            serving_webhook(pair, idle_seconds=0.02) as (port, _),
+            connecting(port) as (reader, writer),
+        ):
             writer.write(sent)
             async with asyncio.timeout(120):
                 assert await reader.read() == b""
@@ -199,7 +208,7 @@ async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes
 
 
 async def test_a_renewed_certificate_is_served_and_half_of_one_is_not(pair, until):
-    async with served(pair) as (port, held):
+    async with serving_webhook(pair) as (port, held):
         old = pair.binary
         assert await read_certificate(port) == old
         pair.renew(whole=False)

@@ -61,7 +61,7 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def connected(service, **limits):
+async def connecting(service, **limits):
     """Yield an adapter of the service."""
     runner = web.ServerRunner(web.Server(service.handle), shutdown_timeout=0.1)
     await runner.setup()
@@ -83,7 +83,7 @@ async def connected(service, **limits):
 @pytest.mark.parametrize("junk", [b"data: x\n\n" * 8192, b"d"], ids=["large", "byte by byte"])
 async def test_a_flood_of_events_costs_its_connection_and_is_told_by_a_bookmark(junk):
     service = Service(junk)
-    async with connected(service, watch_events_per_second=16) as adapter, asyncio.timeout(120):
+    async with connecting(service, watch_events_per_second=16) as adapter, asyncio.timeout(120):
         version = (await adapter.devices()).version
         async with adapter.watch(version) as events:
             async for event in events:
@@ -104,7 +104,7 @@ async def test_a_flood_of_events_costs_its_connection_and_is_told_by_a_bookmark(
 async def test_more_devices_than_the_limit_are_no_listing_and_those_known_before_are_served_on():
     service = Service(b"")
     members = TREE[f"{ROOT}/Fabrics/F/Endpoints"]["Members"]
-    async with connected(service, devices=1) as adapter, asyncio.timeout(120):
+    async with connecting(service, devices=1) as adapter, asyncio.timeout(120):
         version = (await adapter.devices()).version
         second = ENDPOINT | {"@odata.id": f"{ROOT}/Fabrics/F/Endpoints/2", "Id": "2"}
         async with adapter.watch(version) as events:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tool("mock-ups")
 
 
 @asynccontextmanager
-async def served(folder):
+async def serving(folder):
     """Serve the `index.json` of each folder, and nothing else."""
     root = folder / "redfish" / "v1" if (folder / "redfish").is_dir() else folder
 
@@ -40,7 +40,7 @@ async def served(folder):
 
 @asynccontextmanager
 async def adapting(name, **parameters):
-    async with served(Path(MOCKUPS) / name) as url:
+    async with serving(Path(MOCKUPS) / name) as url:
         config = contract.AdapterConfig(
             name="mockup", endpoint=url, timeout_seconds=30, parameters=parameters
         )

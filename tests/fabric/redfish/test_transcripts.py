@@ -138,7 +138,7 @@ async def test_a_transcript_reads_as_the_service_did(redfish_lab, form):
 
 
 @asynccontextmanager
-async def replayed(path):
+async def replaying_file(path):
     """Return an adapter to the service of a transcript, and that service."""
     transcript = transcripts.parse(path.read_bytes())
     async with redfish_replay.replaying(transcript) as served:
@@ -157,13 +157,13 @@ async def replayed(path):
     "path", [path for path in REPORTED if path.stem not in WITHOUT_DEVICES], ids=lambda path: path.stem
 )
 async def test_a_reported_transcript_lists_hosts_and_devices(path):
-    async with replayed(path) as (adapter, _):
+    async with replaying_file(path) as (adapter, _):
         assert (await adapter.devices()).devices
         assert await adapter.hosts()
 
 
 async def test_a_chunk_behind_the_manager_of_appliances_goes_to_ports_of_its_blade():
-    async with replayed(WALKED[-1]) as (adapter, _):
+    async with replaying_file(WALKED[-1]) as (adapter, _):
         devices, hosts = (await adapter.devices()).devices, await adapter.hosts()
         reached = {
             device.id: {host.id for host in hosts if device.reach_groups & host.reach_groups}
@@ -174,7 +174,7 @@ async def test_a_chunk_behind_the_manager_of_appliances_goes_to_ports_of_its_bla
 
 
 async def test_a_service_of_computer_systems_lists_hosts_and_says_that_it_has_no_devices():
-    async with replayed(TRANSCRIPTS / "sushy_emulator.json") as (adapter, served):
+    async with replaying_file(TRANSCRIPTS / "sushy_emulator.json") as (adapter, served):
         inventory = await adapter.devices()
         (host,) = await adapter.hosts()
     assert inventory.devices == inventory.unread == ()
@@ -185,13 +185,13 @@ async def test_a_service_of_computer_systems_lists_hosts_and_says_that_it_has_no
 
 async def test_a_collection_in_the_form_before_redfish_1_0_is_no_empty_one():
     with pytest.raises(errors.Unavailable, match="ResourceBlocks and sent it without its array Members"):
-        async with replayed(TRANSCRIPTS / "dmtf_interface_emulator.json"):
+        async with replaying_file(TRANSCRIPTS / "dmtf_interface_emulator.json"):
             pass
 
 
 @pytest.mark.parametrize("path", WALKED, ids=lambda path: path.stem)
 async def test_a_device_is_attached_and_detached_as_when_it_was_recorded(path):
-    async with replayed(path) as (adapter, served):
+    async with replaying_file(path) as (adapter, served):
         seen, hosts = await walk(adapter)
         connections = [[device.connection for device in devices if device.connection] for devices in seen]
         assert [len(listed) for listed in connections] == [0, 1, 0]
@@ -201,7 +201,7 @@ async def test_a_device_is_attached_and_detached_as_when_it_was_recorded(path):
 
 async def test_the_blocks_of_necs_emulator_are_attached_as_when_it_was_recorded():
     path = TRANSCRIPTS / "nec_hw_emulator.json"
-    async with replayed(path) as (adapter, _):
+    async with replaying_file(path) as (adapter, _):
         listed = (await adapter.devices()).devices
         # Blocks 1 and 2 are of the hosts, though no type says so.
         assert {device.id: device.device_class for device in listed} == {
@@ -228,7 +228,7 @@ async def test_a_server_of_others_lists_attaches_and_detaches_as_when_it_was_rec
     path = TRANSCRIPTS / f"{name}.json"
     # The zone's description shows the request for which it was made.
     (request_id,) = set(re.findall(r"by-hand-[0-9a-f-]{36}", path.read_text())) or {"r1"}
-    async with replayed(path) as (adapter, served):
+    async with replaying_file(path) as (adapter, served):
         assert len((await adapter.devices()).devices) == devices
         assert len(await adapter.hosts()) == hosts
         request = contract.AttachRequest(request_id=request_id, device_id=device_id, host_id=host_id)

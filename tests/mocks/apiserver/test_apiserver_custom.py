@@ -10,7 +10,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 @pytest.fixture
-async def served(api: Any, definition: Any) -> Any:
+async def served_definition(api: Any, definition: Any) -> Any:
     assert (await api.post(CRDS, definition)).code == 201
     return api
 
@@ -34,21 +34,21 @@ def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
         ({"nodeName": "NODE"}, "should match '^[a-z0-9-]+$'"),
     ],
 )
-async def test_objects_against_the_schema_are_refused(served: Any, spec: Any, text: Any) -> None:
-    refused = await served.post(WIDGETS, widget(**spec))
+async def test_objects_against_the_schema_are_refused(served_definition: Any, spec: Any, text: Any) -> None:
+    refused = await served_definition.post(WIDGETS, widget(**spec))
     assert refused.code == 422
     assert text in refused.body["message"]
 
 
-async def test_deleting_the_definition_deletes_its_objects_first(served: Any) -> None:
+async def test_deleting_the_definition_deletes_its_objects_first(served_definition: Any) -> None:
     body = widget()
     body["metadata"]["finalizers"] = ["drawbar.dev/detach"]
-    await served.post(WIDGETS, body)
-    await served.delete(f"{CRDS}/widgets.drawbar.dev")
-    assert (await served.get(f"{WIDGETS}/w")).body["metadata"]["deletionTimestamp"]
-    await served.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": None}})
-    assert (await served.get(WIDGETS)).code == 404
-    assert (await served.get(f"{CRDS}/widgets.drawbar.dev")).code == 404
+    await served_definition.post(WIDGETS, body)
+    await served_definition.delete(f"{CRDS}/widgets.drawbar.dev")
+    assert (await served_definition.get(f"{WIDGETS}/w")).body["metadata"]["deletionTimestamp"]
+    await served_definition.merge(f"{WIDGETS}/w", {"metadata": {"finalizers": None}})
+    assert (await served_definition.get(WIDGETS)).code == 404
+    assert (await served_definition.get(f"{CRDS}/widgets.drawbar.dev")).code == 404
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ async def test_the_version_is_that_of_the_profile(start: Any) -> None:
 
 
 async def test_items_of_a_list_name_their_kind_only_where_it_is_custom(
-    served: Any, make_config_map: Any
+    served_definition: Any, make_config_map: Any
 ) -> None:
-    await served.post("/api/v1/namespaces/default/configmaps", make_config_map())
-    await served.post(WIDGETS, widget())
-    built_in = (await served.get("/api/v1/namespaces/default/configmaps")).body
-    custom = (await served.get(WIDGETS)).body
+    await served_definition.post("/api/v1/namespaces/default/configmaps", make_config_map())
+    await served_definition.post(WIDGETS, widget())
+    built_in = (await served_definition.get("/api/v1/namespaces/default/configmaps")).body
+    custom = (await served_definition.get(WIDGETS)).body
     assert (built_in["kind"], "kind" in built_in["items"][0]) == ("ConfigMapList", False)
     assert (custom["kind"], custom["items"][0]["kind"]) == ("WidgetList", "Widget")
 

@@ -79,7 +79,7 @@ class Plugin(registration_grpc.RegistrationServicer, v1alpha2_grpc.NodeServicer)
 
 
 @asynccontextmanager
-async def served(plugin, path, *adders):
+async def serving(plugin, path, *adders):
     server = grpc.aio.server()
     for add in adders:
         add(plugin, server)
@@ -92,12 +92,12 @@ async def served(plugin, path, *adders):
 
 
 @asynccontextmanager
-async def plugged(directory, **options):
+async def plugging(directory, **options):
     plugin = Plugin(str(directory / "plugins" / "dra.sock"), **options)
     socket = directory / "plugins_registry" / "drawbar.dev-reg.sock"
     async with (
-        served(plugin, plugin.endpoint, v1alpha2_grpc.add_NodeServicer_to_server),
-        served(plugin, socket, registration_grpc.add_RegistrationServicer_to_server),
+        serving(plugin, plugin.endpoint, v1alpha2_grpc.add_NodeServicer_to_server),
+        serving(plugin, socket, registration_grpc.add_RegistrationServicer_to_server),
     ):
         yield plugin
 
@@ -106,7 +106,7 @@ async def test_from_1_28_to_1_30_an_older_plugin_is_asked_claim_by_claim(tmp_pat
     add, path = v1alpha2_grpc.add_NodeServicer_to_server, tmp_path / "dra.sock"
     claims = [protocols.Claim(namespace="n", name=uid, uid=uid, handle="h") for uid in ("a", "b")]
     async with (
-        served(Plugin(), path, add) as plugin,
+        serving(Plugin(), path, add) as plugin,
         grpc.aio.insecure_channel(f"unix:{path}") as channel,
     ):
         answers = await protocols.prepare(channel, versions.V1ALPHA3, claims, 20)
@@ -153,7 +153,7 @@ async def create_pod_with_claims(world, name, *claims, used):
 
 async def test_handles_of_used_claims_are_passed_even_after_a_restart(classic_world):
     world = classic_world
-    async with plugged(world.directory) as plugin, world.kubelets(release="1.27") as kubelets:
+    async with plugging(world.directory) as plugin, world.kubelets(release="1.27") as kubelets:
         assert (await plugin.registered.get()).plugin_registered
         await create_pod_with_claims(world, "p1", "c1", "c2", used=["c1"])
         await world.runs()
@@ -170,7 +170,7 @@ async def test_handles_of_used_claims_are_passed_even_after_a_restart(classic_wo
 
 async def test_a_call_that_fails_keeps_the_pod_from_starting_and_is_made_again(classic_world):
     world = classic_world
-    async with plugged(world.directory, fails=True) as plugin, world.kubelet(release="1.27"):
+    async with plugging(world.directory, fails=True) as plugin, world.kubelet(release="1.27"):
         await plugin.registered.get()
         await create_pod_with_claims(world, "p1", "c1", used=["c1"])
         await world.event("FailedPrepareDynamicResources", "code = NotFound desc = who?")

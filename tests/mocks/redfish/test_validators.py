@@ -97,7 +97,7 @@ class Judged:
 
 
 @asynccontextmanager
-async def served(folder, *, is_secure=True, **changes):
+async def serving_folder(folder, *, is_secure=True, **changes):
     configuration = redfish.Configuration(
         hosts=(Host(id="h1"), Host(id="h2")),
         enclosures=(Enclosure(id="e1", devices=devices(changes)),),
@@ -163,7 +163,7 @@ async def output(*words, authority):
 @pytest.mark.tool("validators", "schemas")
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_every_resource_is_as_its_schema_says(tmp_path, form):
-    async with served(tmp_path, **form) as service:
+    async with serving_folder(tmp_path, **form) as service:
         status, written = await output(
             *(
                 SERVICE_VALIDATOR,
@@ -194,7 +194,7 @@ async def test_every_resource_is_as_its_schema_says(tmp_path, form):
 @pytest.mark.parametrize("is_secure", [True, False], ids=["https", "http"])
 @pytest.mark.parametrize("form", [FORMS["a zone for each pair, by tasks"]], ids=["zones"])
 async def test_the_protocol_is_as_the_specification_says(tmp_path, form, is_secure):
-    async with served(tmp_path, is_secure=is_secure, **form) as service:
+    async with serving_folder(tmp_path, is_secure=is_secure, **form) as service:
         _, written = await output(
             *(PROTOCOL_VALIDATOR, "-u", USER, "-p", PASSWORD, "-r", service.url, "--avoid-http-redirect"),
             *("--report-type", "tsv", "--report-dir", tmp_path / "report"),
@@ -233,7 +233,7 @@ async def test_sushy_reads_endpoints_and_resource_blocks(tmp_path, form):
             for endpoint in fabric.endpoints.get_members()
         }
 
-    async with served(tmp_path, **form) as service:
+    async with serving_folder(tmp_path, **form) as service:
         systems, listed = await asyncio.to_thread(read, service)
     is_appliance = form.get("initiators") is False
     assert systems == ({"e1"} if is_appliance else {"h1", "h2"})
@@ -269,7 +269,7 @@ async def test_redfish_reads_zones_and_follows_links(tmp_path):
             client.logout()
         return [endpoint["Id"] for endpoint in endpoints]
 
-    async with served(tmp_path) as service:
+    async with serving_folder(tmp_path) as service:
         assert await asyncio.to_thread(read, service) == ["h1", "gpu-1"]
 
 
@@ -286,5 +286,5 @@ async def test_redfish_reads_a_composition(tmp_path):
         (block,) = [client.get(link["@odata.id"]).dict for link in system["Links"]["ResourceBlocks"]]
         return client.get(block["Processors"][0]["@odata.id"]).dict["SerialNumber"]
 
-    async with served(tmp_path, method="composition") as service:
+    async with serving_folder(tmp_path, method="composition") as service:
         assert await asyncio.to_thread(read, service) == "S1"

@@ -40,7 +40,7 @@ class Stream:
         self._expired = False
 
     @contextmanager
-    def opened(self, close: Callable[[], None]) -> Iterator[None]:
+    def opening(self, close: Callable[[], None]) -> Iterator[None]:
         """Apply faults to the watch until the block ends; ``close`` ends the watch after the sent events."""
         self._close = close
         self._faults.listen(self._meet)

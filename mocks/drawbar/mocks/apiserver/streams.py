@@ -109,7 +109,7 @@ async def serve(
     stream = interference.CURRENT.get()
     try:
         await response.prepare(request)
-        with stream.opened(watcher.close):
+        with stream.opening(watcher.close):
             await stream.deliver(response, lines)
             await response.write(farewell)
             deadline = asyncio.get_running_loop().time() + (seconds or random.uniform(1800, 3600))  # noqa: S311 - spreads reconnects

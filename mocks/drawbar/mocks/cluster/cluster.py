@@ -119,7 +119,7 @@ class Cluster:
         cluster = cls(options, paths.create(options.nodes), report)
         failure: Exception | None = None
         try:
-            async with cluster._started():
+            async with cluster._starting():
                 try:
                     yield cluster
                 except Exception as error:  # noqa: BLE001 - raised again below, outside the task group and its wrapping
@@ -185,7 +185,7 @@ class Cluster:
         await asyncio.to_thread(_remove, self.paths, keep_logs)
 
     @contextlib.asynccontextmanager
-    async def _started(self) -> AsyncIterator[None]:
+    async def _starting(self) -> AsyncIterator[None]:
         """Start everything until devices can be claimed."""
         async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
             lives: list[asyncio.Task[None]] = []

@@ -97,7 +97,7 @@ async def serve(args: argparse.Namespace) -> int:
     options = _settings(args)
     _cancel_on_signals()
     async with cluster.Cluster.running(options) as running:
-        with _copied(running.paths, args.kubeconfig_dir):
+        with _copying(running.paths, args.kubeconfig_dir):
             print(json.dumps(_description(running, options, args.kubeconfig_dir)), flush=True)  # noqa: T201 - the ready line
             await asyncio.get_running_loop().create_future()
     return 0
@@ -136,7 +136,7 @@ def _cancel_on_signals() -> None:
 
 
 @contextlib.contextmanager
-def _copied(where: paths.ClusterPaths, folder: Path | None) -> Iterator[None]:
+def _copying(where: paths.ClusterPaths, folder: Path | None) -> Iterator[None]:
     """Copy the kubeconfigs into the user's folder until the block ends."""
     if folder is None:
         yield

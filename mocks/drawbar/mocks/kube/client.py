@@ -202,7 +202,7 @@ class Client:
             errors.KubeError: one of its kinds, by the answer.
         """
         async with self._answer(method, path, query or {}, body=body, content=content) as response:
-            return await _whole(response)
+            return await _read_whole(response)
 
     async def _send(
         self, method: str, path: str, into: type[T], query: Mapping[str, str] | None = None, **options: Any
@@ -232,7 +232,9 @@ class Client:
             ) as response:
                 if response.status >= 400:
                     pause = response.headers.get("Retry-After", "")
-                    raise errors.refusal(f"{method} {path}", response.status, await _whole(response), pause)
+                    raise errors.refusal(
+                        f"{method} {path}", response.status, await _read_whole(response), pause
+                    )
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -258,7 +260,7 @@ async def session(connection: Connection) -> AsyncIterator[aiohttp.ClientSession
         yield opened
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
+async def _read_whole(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

@@ -157,9 +157,9 @@ class Service:
         serve = functools.partial(self._answer, fault)
         answer = await quirks.exchange(asked, serve, self.quirks, self._setting)
         if fault in {FaultKind.LOST_REPLY, FaultKind.LOST_TASK}:
-            return await _broken(request)
+            return await _break(request)
         if fault is FaultKind.HALF_BODY or answer.is_cut:
-            return await _broken(request, answer)
+            return await _break(request, answer)
         return answer.response()
 
     async def _answer(self, fault: FaultKind | None, asked: Asked) -> Answer:
@@ -462,7 +462,7 @@ async def _serving(
         await runner.cleanup()
 
 
-async def _broken(request: web.BaseRequest, answer: Answer | None = None) -> web.StreamResponse:
+async def _break(request: web.BaseRequest, answer: Answer | None = None) -> web.StreamResponse:
     """End the connection: before the answer, or in the middle of it."""
     if answer is None:
         response = web.StreamResponse()

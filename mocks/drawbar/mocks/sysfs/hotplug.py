@@ -129,7 +129,7 @@ def find_host_file(root: Path, path: str) -> Path | None:
 @contextlib.contextmanager
 def changing(root: Path) -> Iterator[Hotplug]:
     """Yield one change under the host's lock; save its state at the end, even after a refusal."""
-    with states.locked(root):
+    with states.locking(root):
         before = states.load(root)
         change = Hotplug(root, before)
         try:

@@ -91,7 +91,7 @@ def device_files(root: Path, instance: int = 0) -> None:
 
 
 def _show(root: Path, manager: Path, state: str, status: str = "") -> None:
-    with states.locked(root):
+    with states.locking(root):
         if not manager.is_dir():
             raise _error(errno.ENODEV)
         kobjects.write(manager / "state", readable(state))

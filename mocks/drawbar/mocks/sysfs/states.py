@@ -146,7 +146,7 @@ def save(root: Path, state: State) -> None:
 
 
 @contextlib.contextmanager
-def locked(root: Path) -> Iterator[None]:
+def locking(root: Path) -> Iterator[None]:
     """Hold the lock for changes of the tree until the block ends; wait for it first."""
     with root.with_name(root.name + ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

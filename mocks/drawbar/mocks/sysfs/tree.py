@@ -81,7 +81,7 @@ class SysfsTree:
                 f"the socket path {socket_path} is too long for a UNIX socket: shorten it"
             )
         root.mkdir(parents=True, exist_ok=True)
-        with states.locked(root):
+        with states.locking(root):
             state = states.State(
                 slots=len(shape.slots),
                 layout=layout,

@@ -156,7 +156,7 @@ class Tab:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def opening(
     url: str, *, width: int = 1440, height: int = 900, is_dark: bool = False
 ) -> AsyncIterator[Tab]:
     """Yield a loaded page; end Chromium with the block.

@@ -23,7 +23,7 @@ class MockedHost:
 
 
 @contextlib.contextmanager
-def mocked(root: Path, *, slots: int) -> Iterator[MockedHost]:
+def mocking(root: Path, *, slots: int) -> Iterator[MockedHost]:
     """Make a host at `root` and yield it.
 
     Raises:

@@ -119,7 +119,7 @@ def drawbar_sysfs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ho
 
     with ExitStack() as stack:
         yield stack.enter_context(
-            hosts.mocked(tmp_path / "drawbar-sysfs", slots=_merge_markers(request).get("slots", 4))
+            hosts.mocking(tmp_path / "drawbar-sysfs", slots=_merge_markers(request).get("slots", 4))
         )
 
 

@@ -411,7 +411,7 @@ WRITES = (
 
 
 @contextlib.asynccontextmanager
-async def denied(api, daemon, group, resource):
+async def denying(api, daemon, group, resource):
     """Have an admission policy refuse what a daemon writes of a kind, inside the block."""
     user = f"system:serviceaccount:drawbar:drawbar-{daemon}"
     rule = {
@@ -465,7 +465,7 @@ async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_sto
             assert what in (controller if daemon == "controller" else node).message
         assert [(await world.api.list_all(kind, into=dict)).items for kind in kept] == before
         for daemon, group, resource, what in WRITES:
-            async with denied(world.api, daemon, group, resource):
+            async with denying(world.api, daemon, group, resource):
                 wrong = [
                     finding for finding in await findings_of_writes() if finding.severity is not Severity.OK
                 ]

@@ -19,7 +19,7 @@ from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 
 @pytest.fixture
-def marked(drawbar_fabric):
+def attach_marked(drawbar_fabric):
     """Return a function that attaches a device as a cluster does."""
 
     def attach(device_id, mark):
@@ -123,8 +123,8 @@ def test_the_answer_on_the_terminal_decides(drawbar_command, grpc_file, answer, 
     assert hosts(drawbar_command, grpc_file)["gpu-1"] == host
 
 
-def test_a_device_with_the_mark_of_a_cluster_is_left_alone(drawbar_command, grpc_file, marked):
-    marked("gpu-1", "drawbar/0f1e/rack-1")
+def test_a_device_with_the_mark_of_a_cluster_is_left_alone(drawbar_command, grpc_file, attach_marked):
+    attach_marked("gpu-1", "drawbar/0f1e/rack-1")
     for words in (("detach", "gpu-1"), ("attach", "gpu-1", "host-1")):
         status, _, err = drawbar_command(*words, "--config", grpc_file, "--yes")
         assert status == 1

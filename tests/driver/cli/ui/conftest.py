@@ -8,8 +8,8 @@ from drawbar.driver.cli.ui import explaining, following, server
 
 
 @pytest.fixture
-def served():
-    """Return a function; `async with served(api) as (url, latest)` serves the page of a cluster."""
+def serve_page():
+    """Return a function; `async with serve_page(api) as (url, latest)` serves the page of a cluster."""
 
     @contextlib.asynccontextmanager
     async def serve(api):

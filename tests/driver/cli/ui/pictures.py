@@ -172,7 +172,7 @@ async def _take(folder):
                 async with server.serving(latest, bound) as url, contextlib.AsyncExitStack() as tabs:
                     opened = {
                         title: await tabs.enter_async_context(
-                            browser.opened(url, width=width, height=height, is_dark=title == "dark")
+                            browser.opening(url, width=width, height=height, is_dark=title == "dark")
                         )
                         for title, (width, height) in SIZES.items()
                     }

@@ -61,7 +61,7 @@ async def fill(api):
 
 
 @pytest.fixture
-async def hosted(tmp_path, monkeypatch):
+async def hosted_page(tmp_path, monkeypatch):
     """Yield the page of a cluster, served to readers on the loopback; the number alone ends a handshake."""
     monkeypatch.setattr(gate, "Limits", functools.partial(gate.Limits, handshake_seconds=600.0))
     async with contextlib.AsyncExitStack() as stack:
@@ -105,10 +105,10 @@ async def read_update(response):
                 return json.loads(line.removeprefix(b"data: "))
 
 
-async def test_each_reader_sees_only_objects_readable_with_their_token(hosted):
-    whole, status, _ = await hosted.enter(hosted.cluster.token_for(READER))
+async def test_each_reader_sees_only_objects_readable_with_their_token(hosted_page):
+    whole, status, _ = await hosted_page.enter(hosted_page.cluster.token_for(READER))
     assert status == 204
-    part, status, _ = await hosted.enter(hosted.cluster.token_for(PARTIAL))
+    part, status, _ = await hosted_page.enter(hosted_page.cluster.token_for(PARTIAL))
     assert status == 204
     async with whole.get("updates") as of_whole, part.get("updates") as of_part:
         first, second = await read_update(of_whole), await read_update(of_part)
@@ -132,17 +132,17 @@ async def test_each_reader_sees_only_objects_readable_with_their_token(hosted):
     ("user", "status", "words"),
     [(None, 401, "does not know the token"), (STRANGER, 403, "drawbar-viewer"), ("", 401, "no bearer token")],
 )
-async def test_others_are_refused_with_the_reason(hosted, user, status, words):
-    token = "forged" if user is None else user and hosted.cluster.token_for(user)
-    session, code, text = await hosted.enter(token)
+async def test_others_are_refused_with_the_reason(hosted_page, user, status, words):
+    token = "forged" if user is None else user and hosted_page.cluster.token_for(user)
+    session, code, text = await hosted_page.enter(token)
     assert (code, words in text) == (status, True), text
     assert not list(session.cookie_jar)
     async with session.get("updates") as answer:
         assert answer.status == 401
 
 
-async def test_without_a_login_there_is_the_login_alone(hosted):
-    async with hosted.browser() as session:
+async def test_without_a_login_there_is_the_login_alone(hosted_page):
+    async with hosted_page.browser() as session:
         for path, status in (
             ("", 200),
             ("login.js", 200),
@@ -161,10 +161,10 @@ async def test_without_a_login_there_is_the_login_alone(hosted):
             assert answer.status == 405
 
 
-async def test_a_cookie_is_for_this_server_alone_and_no_log_has_a_token(hosted, caplog):
+async def test_a_cookie_is_for_this_server_alone_and_no_log_has_a_token(hosted_page, caplog):
     caplog.set_level(logging.DEBUG)
-    token = hosted.cluster.token_for(READER)
-    async with hosted.browser() as session, session.post("session", json={"token": token}) as answer:
+    token = hosted_page.cluster.token_for(READER)
+    async with hosted_page.browser() as session, session.post("session", json={"token": token}) as answer:
         cookie = answer.headers["Set-Cookie"]
         for attribute in ("__Host-drawbar=", "HttpOnly", "Secure", "SameSite=Strict", "Path=/"):
             assert attribute in cookie
@@ -192,9 +192,12 @@ def connect_like(token):
     "headers",
     [{"Content-Type": "text/plain"}, {"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}],
 )
-async def test_no_other_site_can_log_a_reader_in(hosted, headers):
-    body = json.dumps({"token": hosted.cluster.token_for(READER)})
-    async with hosted.browser() as session, session.post("session", data=body, headers=headers) as answer:
+async def test_no_other_site_can_log_a_reader_in(hosted_page, headers):
+    body = json.dumps({"token": hosted_page.cluster.token_for(READER)})
+    async with (
+        hosted_page.browser() as session,
+        session.post("session", data=body, headers=headers) as answer,
+    ):
         assert answer.status == 415
         assert "Set-Cookie" not in answer.headers
 
@@ -202,23 +205,26 @@ async def test_no_other_site_can_log_a_reader_in(hosted, headers):
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"token": 3}', b"\xff", b'{"token": "' + b"x" * 70_000 + b'"}']
 )
-async def test_a_strange_login_is_refused(hosted, body):
+async def test_a_strange_login_is_refused(hosted_page, body):
     headers = {"Content-Type": "application/json"}
-    async with hosted.browser() as session, session.post("session", data=body, headers=headers) as answer:
+    async with (
+        hosted_page.browser() as session,
+        session.post("session", data=body, headers=headers) as answer,
+    ):
         assert answer.status == 400
 
 
-async def test_a_program_sends_its_token_as_a_header(hosted):
-    headers = {"Authorization": f"Bearer {hosted.cluster.token_for(READER)}"}
-    async with hosted.browser() as session:
+async def test_a_program_sends_its_token_as_a_header(hosted_page):
+    headers = {"Authorization": f"Bearer {hosted_page.cluster.token_for(READER)}"}
+    async with hosted_page.browser() as session:
         async with session.get("", headers=headers) as answer:
             assert "page.js" in await answer.text()
         async with session.get("", headers={"Authorization": "Bearer forged"}) as answer:
             assert answer.status == 401
 
 
-async def test_a_log_out_ends_the_stream_with_an_empty_page(hosted):
-    session, _, _ = await hosted.enter(hosted.cluster.token_for(READER))
+async def test_a_log_out_ends_the_stream_with_an_empty_page(hosted_page):
+    session, _, _ = await hosted_page.enter(hosted_page.cluster.token_for(READER))
     async with session.get("updates") as stream:
         await read_update(stream)
         async with session.delete("session") as answer:
@@ -232,37 +238,37 @@ async def test_a_log_out_ends_the_stream_with_an_empty_page(hosted):
 
 
 @pytest.mark.parametrize("is_bound_less", [True, False])
-async def test_a_page_ends_when_a_right_is_lost_or_the_page_is_idle(hosted, monkeypatch, is_bound_less):
+async def test_a_page_ends_when_a_right_is_lost_or_the_page_is_idle(hosted_page, monkeypatch, is_bound_less):
     monkeypatch.setattr(readers, "REVIEW_SECONDS", 0.05)
-    session, _, _ = await hosted.enter(hosted.cluster.token_for(READER))
+    session, _, _ = await hosted_page.enter(hosted_page.cluster.token_for(READER))
     if is_bound_less:
-        await hosted.api.delete(BINDING, "reader")
+        await hosted_page.api.delete(BINDING, "reader")
     else:
-        hosted.clock.now += readers.IDLE_SECONDS
+        hosted_page.clock.now += readers.IDLE_SECONDS
 
     async def is_out():
         # This asks without a cookie's use, which would keep the page.
-        return not hosted.readers._by_secret
+        return not hosted_page.readers._by_secret
 
     await waiting.eventually(is_out)
     async with session.get("session") as answer:
         assert answer.status == 401
 
 
-async def test_there_are_no_more_readers_than_may_be(hosted, monkeypatch):
+async def test_there_are_no_more_readers_than_may_be(hosted_page, monkeypatch):
     monkeypatch.setattr(readers, "READERS_LIMIT", 1)
-    first, _, _ = await hosted.enter(hosted.cluster.token_for(READER))
+    first, _, _ = await hosted_page.enter(hosted_page.cluster.token_for(READER))
     async with first.get("updates") as stream:
         await read_update(stream)
-        _, status, text = await hosted.enter(hosted.cluster.token_for(PARTIAL))
+        _, status, text = await hosted_page.enter(hosted_page.cluster.token_for(PARTIAL))
         assert (status, "1 readers have a page open" in text) == (503, True)
 
     async def is_closed():
-        return not next(iter(hosted.readers._by_secret.values())).pages.streams
+        return not next(iter(hosted_page.readers._by_secret.values())).pages.streams
 
     await waiting.eventually(is_closed)
     # A reader whose page is not open makes room.
-    _, status, _ = await hosted.enter(hosted.cluster.token_for(PARTIAL))
+    _, status, _ = await hosted_page.enter(hosted_page.cluster.token_for(PARTIAL))
     assert status == 204
     async with first.get("session") as answer:
         assert answer.status == 401
@@ -289,26 +295,26 @@ def test_the_end_closes_a_connection_that_its_browser_does_not_close():
     assert [str(warning.message) for warning in unclosed] == []
 
 
-async def test_unfinished_handshakes_are_bounded_and_keep_no_reader_out(hosted):
+async def test_unfinished_handshakes_are_bounded_and_keep_no_reader_out(hosted_page):
     async with contextlib.AsyncExitStack() as stack:
         opened = []
         for _ in range(server.CONNECTIONS_LIMIT + 8):
-            reader, writer = await asyncio.open_connection("127.0.0.1", hosted.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", hosted_page.port)
             stack.callback(writer.close)
             opened.append(reader)
         async with asyncio.timeout(SECONDS / 2):
             await asyncio.gather(*(reader.read() for reader in opened[:8]))
-        _, status, _ = await hosted.enter(hosted.cluster.token_for(READER))
+        _, status, _ = await hosted_page.enter(hosted_page.cluster.token_for(READER))
         assert status == 204
 
 
-async def test_silent_connections_keep_nobody_out(hosted, monkeypatch):
+async def test_silent_connections_keep_nobody_out(hosted_page, monkeypatch):
     context = make_blind_context()
     silent = [
-        await asyncio.open_connection("127.0.0.1", hosted.port, ssl=context)
+        await asyncio.open_connection("127.0.0.1", hosted_page.port, ssl=context)
         for _ in range(server.CONNECTIONS_LIMIT + 8)
     ]
-    session, status, _ = await hosted.enter(hosted.cluster.token_for(READER))
+    session, status, _ = await hosted_page.enter(hosted_page.cluster.token_for(READER))
     assert status == 204
     # A stream outlasts the time of a request.
     monkeypatch.setattr(bounded, "REQUEST_TIMEOUT_SECONDS", 0.05)
@@ -316,7 +322,7 @@ async def test_silent_connections_keep_nobody_out(hosted, monkeypatch):
         await read_update(stream)
         async with asyncio.timeout(SECONDS):
             await asyncio.gather(*(reader.read() for reader, _ in silent))
-        await hosted.api.delete(kinds.FABRIC, "rack-1")
+        await hosted_page.api.delete(kinds.FABRIC, "rack-1")
         assert (await read_update(stream))["fabrics"] == []
     for _, writer in silent:
         writer.close()

@@ -55,14 +55,14 @@ NEWS = "document.querySelectorAll('.cell').length"
 
 
 @contextlib.asynccontextmanager
-async def opened(page, *, width):
+async def opening(page, *, width):
     """Yield a tab that shows the page, and what is shown."""
     latest = following.Latest()
     latest.publish(page)
     with server.listening() as bound:
         async with (
             server.serving(latest, bound) as url,
-            browser.opened(url, width=width, height=HEIGHT) as tab,
+            browser.opening(url, width=width, height=HEIGHT) as tab,
         ):
             await tab.until("document.getElementById('cluster').textContent === 'prod-eu-1'")
             yield tab, latest
@@ -78,7 +78,7 @@ async def check(tab, route):
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_nothing_overlaps_and_no_key_text_is_cut(width):
-    async with opened(pages.make_broken_page(), width=width) as (tab, _):
+    async with opening(pages.make_broken_page(), width=width) as (tab, _):
         await tab.until(f"{NEWS} > 20")
         heights = "[...document.querySelectorAll('#overview .card')].map((each) => each.getBoundingClientRect().height)"
         assert min(await tab.evaluate(heights)) > 40
@@ -96,7 +96,7 @@ REASONS = """[...document.querySelectorAll('#rows [role=gridcell].why')].filter(
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_the_table_has_the_reason_of_each_device(width):
     page = pages.make_broken_page()
-    async with opened(page, width=width) as (tab, _):
+    async with opening(page, width=width) as (tab, _):
         await tab.evaluate("location.hash = '#/devices?q=gpu'")
         await tab.until("document.querySelectorAll('#rows .device').length > 7")
         reasons = "\n".join(await tab.evaluate(REASONS))
@@ -115,7 +115,7 @@ async def test_the_table_has_the_reason_of_each_device(width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_a_healthy_an_empty_and_a_large_cluster_fit(width):
-    async with opened(pages.make_healthy_page(), width=width) as (tab, latest):
+    async with opening(pages.make_healthy_page(), width=width) as (tab, latest):
         await tab.until(
             "document.querySelector('#attention').textContent.includes('Nothing needs attention')"
         )
@@ -155,7 +155,7 @@ BROKEN_WORDS = """[...document.querySelectorAll('.why')].flatMap((each) => [...e
 
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_names_beside_a_list_of_classes_and_words_of_taints_are_whole(width):
-    async with opened(make_mixed_page(), width=width) as (tab, _):
+    async with opening(make_mixed_page(), width=width) as (tab, _):
         await tab.until(f"{NEWS} > 10")
         await check(tab, "#/")
         assert await tab.evaluate(BROKEN_WORDS) == []
@@ -166,7 +166,7 @@ LINKS = "[...document.querySelectorAll('#attention .action')].map((each) => each
 
 
 async def test_each_kind_of_trouble_offers_its_explanation():
-    async with opened(pages.make_broken_page(), width=1440) as (tab, _):
+    async with opening(pages.make_broken_page(), width=1440) as (tab, _):
         kinds = await tab.until(f"new Set({LINKS}.map((each) => each.split('/')[1])).size && {LINKS}")
         assert {link.split("/")[1] for link in kinds} == {"claim", "device", "fabric"}
         # Only missing rights and rests of long lists have none.
@@ -181,7 +181,7 @@ BANNER = "document.getElementById('lost')"
 async def test_the_page_is_live_only_while_everything_is_read():
     page = pages.make_healthy_page()
     since = "2026-01-02T03:04:05Z"
-    async with opened(page, width=390) as (tab, latest):
+    async with opening(page, width=390) as (tab, latest):
         await tab.until(f"{CONNECTION} === 'live' && {BANNER}.hidden")
         latest.publish(msgspec.structs.replace(page, unread=("pods cannot be read: 403",)))
         await tab.until(f"{CONNECTION} === 'incomplete' && {BANNER}.hidden")
@@ -207,7 +207,7 @@ async def test_after_drawbar_ui_ended_no_fabric_is_shown_as_good():
         bound = stack.enter_context(server.listening())
         serving = server.serving(latest, bound)
         url = await serving.__aenter__()
-        tab = await stack.enter_async_context(browser.opened(url))
+        tab = await stack.enter_async_context(browser.opening(url))
         await tab.until("document.querySelector('#map-head .chip.good')")
         await serving.__aexit__(None, None, None)
         await tab.until(f"{CONNECTION} === 'not connected' && !{BANNER}.hidden")
@@ -221,14 +221,14 @@ async def test_the_sentence_of_a_lost_manager_ends_before_the_next():
     lost = msgspec.structs.replace(
         page.fabrics[0], state="Unreachable", message="the manager may be overloaded"
     )
-    async with opened(msgspec.structs.replace(page, fabrics=(lost,)), width=1440) as (tab, _):
+    async with opening(msgspec.structs.replace(page, fabrics=(lost,)), width=1440) as (tab, _):
         banner = await tab.until("document.querySelector('#map-head .banner')?.textContent")
         assert "the manager may be overloaded. Attached devices keep working" in banner
 
 
 async def test_lines_lead_from_each_port_to_its_slot():
     page = pages.make_broken_page()
-    async with opened(page, width=1440) as (tab, _):
+    async with opening(page, width=1440) as (tab, _):
         lines = await tab.until(
             "document.querySelectorAll('.lines .line').length && [...document.querySelectorAll('.lines .line')].map((each) => each.dataset.key)"
         )
@@ -236,6 +236,6 @@ async def test_lines_lead_from_each_port_to_its_slot():
 
 
 async def test_narrow_screens_have_no_lines():
-    async with opened(pages.make_broken_page(), width=390) as (tab, _):
+    async with opening(pages.make_broken_page(), width=390) as (tab, _):
         await tab.until(f"{NEWS} > 20")
         assert await tab.evaluate("document.querySelectorAll('.lines .line').length") == 0

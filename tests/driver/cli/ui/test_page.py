@@ -58,9 +58,9 @@ async def texts_of_page(tab):
     return sorted((name, normalise(state), *rest) for name, state, *rest in rows)
 
 
-def test_it_shows_the_cluster_and_each_change_of_it(cluster, served):
+def test_it_shows_the_cluster_and_each_change_of_it(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url + DEVICES, width=WIDTH) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url + DEVICES, width=WIDTH) as tab:
             await tab.until(shows("gpu-1"))
             assert await texts_of_page(tab) == await texts_of(api)
             await api.delete(kinds.ATTACHMENT, "rack-1.gpu-1")
@@ -75,9 +75,9 @@ def test_it_shows_the_cluster_and_each_change_of_it(cluster, served):
     cluster(work)
 
 
-def test_the_overview_has_tiles_the_map_and_the_pending_claim_with_its_reason(cluster, served):
+def test_the_overview_has_tiles_the_map_and_the_pending_claim_with_its_reason(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("gpu-1", "#map"))
             tiles = (
                 "[...document.querySelectorAll('.tile')].map((tile) => tile.innerText.replaceAll('\\n', ' '))"
@@ -124,13 +124,13 @@ async def create_unschedulable_pod(api, message):
     )
 
 
-def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
+def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, serve_page):
     message = "0/1 nodes are available: 1 cannot allocate all claims"
     preemption = ". still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful."
 
     async def work(api):
         await create_unschedulable_pod(api, message + preemption)
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("default/next", "#attention"))
             assert not await tab.evaluate(shows("preemption", "#attention"))
 
@@ -138,7 +138,7 @@ def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
 
 
 @pytest.mark.drawbar(profile="1.37")
-def test_a_taint_rule_is_shown_on_its_devices_until_it_is_gone(cluster, served):
+def test_a_taint_rule_is_shown_on_its_devices_until_it_is_gone(cluster, serve_page):
     async def work(api):
         kind = await execution.rule_kind(api)
         taint = {"key": "example.com/psu", "effect": "NoExecute"}
@@ -148,7 +148,7 @@ def test_a_taint_rule_is_shown_on_its_devices_until_it_is_gone(cluster, served):
             "metadata": {"name": "psu"},
             "spec": {"deviceSelector": {"driver": "drawbar.dev", "pool": "rack-1/enc-1"}, "taint": taint},
         }
-        async with served(api) as (url, _), browser.opened(url + DEVICES, width=WIDTH) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url + DEVICES, width=WIDTH) as tab:
             await tab.until(shows("gpu-1"))
             await api.create(kind, body, into=dict)
             await tab.until(shows("example.com/psu:NoExecute"))
@@ -168,7 +168,7 @@ def test_a_taint_rule_is_shown_on_its_devices_until_it_is_gone(cluster, served):
         ("Connected", "False", "Lost"),
     ],
 )
-def test_a_fabric_with_a_bad_condition_is_never_green(cluster, served, condition, status, shown):
+def test_a_fabric_with_a_bad_condition_is_never_green(cluster, serve_page, condition, status, shown):
     bad = {"type": condition, "status": status, "reason": "Lost", "message": "host-1 is avoided"}
     good = {"type": "Connected", "status": "True", "reason": "Connected", "message": ""}
 
@@ -184,7 +184,7 @@ def test_a_fabric_with_a_bad_condition_is_never_green(cluster, served, condition
             into=dict,
             subresource="status",
         )
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("host-1 is avoided", "#attention"))
             assert await tab.evaluate(shows(shown, "#map-head .chip"))
             assert await tab.evaluate("document.querySelectorAll('#map-head .good').length") == 0
@@ -195,9 +195,9 @@ def test_a_fabric_with_a_bad_condition_is_never_green(cluster, served, condition
     cluster(work)
 
 
-def test_it_asks_nobody_else_and_breaks_no_rule_of_its_policy(cluster, served):
+def test_it_asks_nobody_else_and_breaks_no_rule_of_its_policy(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("gpu-1", "#map"))
             paths = {request.removeprefix(url) for request in tab.requests}
             # The browser asks for the icon at a time of its own.
@@ -209,7 +209,7 @@ def test_it_asks_nobody_else_and_breaks_no_rule_of_its_policy(cluster, served):
     cluster(work)
 
 
-def test_foreign_text_stays_text(cluster, served):
+def test_foreign_text_stays_text(cluster, serve_page):
     markup = "<img src=x onerror=alert(1)>"
 
     async def work(api):
@@ -222,7 +222,7 @@ def test_foreign_text_stays_text(cluster, served):
             into=dict,
             subresource="status",
         )
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("Failed", "#attention"))
             assert await tab.evaluate(shows(markup, "#attention"))
             assert await tab.evaluate("document.querySelectorAll('main img').length") == 0
@@ -235,7 +235,7 @@ def test_foreign_text_stays_text(cluster, served):
 
 
 @pytest.mark.parametrize("reason", ["FabricCredentialsRefused", ""], ids=["refused", "overdue"])
-def test_a_device_that_waits_too_long_or_is_refused_needs_attention(cluster, served, reason):
+def test_a_device_that_waits_too_long_or_is_refused_needs_attention(cluster, serve_page, reason):
     stamp = {"lastTransitionTime": "2026-01-01T00:00:00Z", "message": "not allowed"}
     attached = {"type": "Attached", "status": "False" if reason else "True", "reason": reason or "Attached"}
 
@@ -249,14 +249,14 @@ def test_a_device_that_waits_too_long_or_is_refused_needs_attention(cluster, ser
             into=dict,
             subresource="status",
         )
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("gpu-1", "#moving"))
             assert await tab.evaluate(shows(reason or "overdue", "#attention"))
 
     cluster(work)
 
 
-def test_an_idle_page_shows_a_device_as_overdue_when_its_deadline_passes(cluster, served):
+def test_an_idle_page_shows_a_device_as_overdue_when_its_deadline_passes(cluster, serve_page):
     async def work(api):
         now = {"lastTransitionTime": meta.timestamp(datetime.datetime.now(datetime.UTC))}
         attached = {"type": "Attached", "status": "True", "reason": "Attached", "message": ""}
@@ -269,7 +269,7 @@ def test_an_idle_page_shows_a_device_as_overdue_when_its_deadline_passes(cluster
             into=dict,
             subresource="status",
         )
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("gpu-1", "#moving"))
             assert not await tab.evaluate(shows("overdue", "#attention"))
             await tab.evaluate("{ const begin = Date.now(); Date.now = () => begin + 3600 * 1000; }")
@@ -278,9 +278,9 @@ def test_an_idle_page_shows_a_device_as_overdue_when_its_deadline_passes(cluster
     cluster(work)
 
 
-def test_the_keyboard_reaches_all_of_a_device_and_comes_back(cluster, served):
+def test_the_keyboard_reaches_all_of_a_device_and_comes_back(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("gpu-1", "#map"))
             await tab.press("/")
             for letter in "gpu-1":
@@ -310,9 +310,9 @@ def test_the_keyboard_reaches_all_of_a_device_and_comes_back(cluster, served):
     cluster(work)
 
 
-def test_arrow_keys_walk_the_map_and_light_an_attachment_from_port_to_slot(cluster, served):
+def test_arrow_keys_walk_the_map_and_light_an_attachment_from_port_to_slot(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("gpu-1", "#map"))
             await tab.evaluate("document.querySelector('#map .cell').focus()")
             key = await tab.evaluate("document.activeElement.dataset.key")
@@ -331,10 +331,10 @@ def test_arrow_keys_walk_the_map_and_light_an_attachment_from_port_to_slot(clust
     cluster(work)
 
 
-def test_a_claim_that_waits_shows_its_reason_and_opens_its_explanation(cluster, served):
+def test_a_claim_that_waits_shows_its_reason_and_opens_its_explanation(cluster, serve_page):
     async def work(api):
         await create_unschedulable_pod(api, "0/1 nodes are available: 1 cannot allocate all claims")
-        async with served(api) as (url, _), browser.opened(url) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url) as tab:
             await tab.until(shows("wants 1 device; 2 match, and 0 are free", "#attention"))
             chip = await tab.evaluate("document.querySelector('#attention .chip').textContent")
             assert chip.startswith("…waits ")
@@ -346,12 +346,12 @@ def test_a_claim_that_waits_shows_its_reason_and_opens_its_explanation(cluster, 
     cluster(work)
 
 
-def test_columns_sort_and_the_address_keeps_the_view(cluster, served):
+def test_columns_sort_and_the_address_keeps_the_view(cluster, serve_page):
     names = "[...document.querySelectorAll('#rows [role=gridcell].device')].map((cell) => cell.textContent)"
 
     async def work(api):
-        async with served(api) as (url, _):
-            async with browser.opened(url + DEVICES) as tab:
+        async with serve_page(api) as (url, _):
+            async with browser.opening(url + DEVICES) as tab:
                 await tab.until(shows("gpu-1"))
                 await tab.evaluate("document.querySelector('#group').value = 'none'")
                 await tab.evaluate("document.querySelector('#group').dispatchEvent(new Event('change'))")
@@ -366,15 +366,15 @@ def test_columns_sort_and_the_address_keeps_the_view(cluster, served):
                 await tab.evaluate("[...document.querySelectorAll('#show a')].at(-1).click()")
                 await tab.until(f"{names}.join() === 'gpu-2'")
                 address = await tab.evaluate("location.hash")
-            async with browser.opened(url + address) as other:
+            async with browser.opening(url + address) as other:
                 await other.until(shows("1 of 3 devices", "#count"))
 
     cluster(work)
 
 
-def test_a_screen_reader_gets_a_table_with_its_full_size(cluster, served):
+def test_a_screen_reader_gets_a_table_with_its_full_size(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url + DEVICES, width=WIDTH) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url + DEVICES, width=WIDTH) as tab:
             await tab.until(shows("gpu-1"))
             nodes = await tab.accessibility()
             assert ("treegrid", "Devices") in nodes
@@ -392,17 +392,20 @@ def test_a_screen_reader_gets_a_table_with_its_full_size(cluster, served):
 
 
 @pytest.mark.parametrize(("is_dark", "paper"), [(False, "rgb(245, 247, 250)"), (True, "rgb(13, 18, 24)")])
-def test_it_is_light_or_dark_as_the_user_prefers(cluster, served, is_dark, paper):
+def test_it_is_light_or_dark_as_the_user_prefers(cluster, serve_page, is_dark, paper):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url, is_dark=is_dark) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url, is_dark=is_dark) as tab:
             assert await tab.evaluate("getComputedStyle(document.body).backgroundColor") == paper
 
     cluster(work)
 
 
-def test_groups_and_states_are_views_of_the_same(cluster, served):
+def test_groups_and_states_are_views_of_the_same(cluster, serve_page):
     async def work(api):
-        async with served(api) as (url, _), browser.opened(url + "#/devices?group=host", width=WIDTH) as tab:
+        async with (
+            serve_page(api) as (url, _),
+            browser.opening(url + "#/devices?group=host", width=WIDTH) as tab,
+        ):
             await tab.until(shows("host host-1, node node-1"))
             await tab.evaluate("location.hash = '#/devices?show=moving'")
             await tab.until(shows("0 of 3 devices", "#count"))
@@ -412,19 +415,19 @@ def test_groups_and_states_are_views_of_the_same(cluster, served):
     cluster(work)
 
 
-def test_an_unreadable_kind_is_named(drawbar_apiserver, served):
+def test_an_unreadable_kind_is_named(drawbar_apiserver, serve_page):
     async def work():
         async with (
             client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api,
-            served(api) as (url, _),
-            browser.opened(url) as tab,
+            serve_page(api) as (url, _),
+            browser.opening(url) as tab,
         ):
             await tab.until(shows("install Drawbar's chart", "#attention"))
 
     asyncio.run(work())
 
 
-def test_of_many_devices_only_those_in_sight_are_in_the_document(cluster, served):
+def test_of_many_devices_only_those_in_sight_are_in_the_document(cluster, serve_page):
     """The page would stutter with 10,000 devices otherwise."""
 
     async def work(api):
@@ -442,7 +445,7 @@ def test_of_many_devices_only_those_in_sight_are_in_the_document(cluster, served
                 "metadata": {"name": f"many-{number}"},
             }
             await api.create(kinds.SLICE, body | {"spec": spec}, into=dict)
-        async with served(api) as (url, _), browser.opened(url + DEVICES) as tab:
+        async with serve_page(api) as (url, _), browser.opening(url + DEVICES) as tab:
             await tab.until(shows("1,027 devices", "#count"))
             assert await tab.evaluate("document.querySelectorAll('#rows [role=row]').length") < 100
             await tab.evaluate("document.getElementById('devices').focus()")

@@ -26,14 +26,14 @@ def running(controller_world, until):
     """Return a function; `async with running(profile) as classic` runs that release with a controller."""
 
     @contextlib.asynccontextmanager
-    async def begun(profile):
+    async def beginning(profile):
         async with controller_world(profile, enclosures=ENCLOSURES) as world:
             world.start(leader_election=False)
             scene = Classic(world, until, profile)
             await scene.begin()
             yield scene
 
-    return begun
+    return beginning
 
 
 class Classic:

@@ -53,7 +53,7 @@ class Manager(sessions.Manager):
 
 
 @contextlib.asynccontextmanager
-async def connected(manager):
+async def connecting(manager):
     """Yield the session with the manager, once it watches."""
     async with sessions.running(manager) as opened:
         assert manager.watched_from == ["1"]
@@ -76,7 +76,7 @@ async def reading(manager, opened):
 @virtualtime.in_virtual_time
 async def test_a_device_event_during_a_listing_survives_it():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         async with reading(manager, opened):
             manager.events.put_nowait(contract.DeviceChanged(version="9", device=NEW))
             manager.events.put_nowait(contract.DeviceChanged(version="9", device=OTHER))
@@ -86,7 +86,7 @@ async def test_a_device_event_during_a_listing_survives_it():
 @virtualtime.in_virtual_time
 async def test_a_device_that_the_watch_told_of_as_gone_does_not_come_back_with_the_listing():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         async with reading(manager, opened):
             manager.events.put_nowait(contract.DeviceGone(version="9", device_id="d"))
         assert opened.devices == ()
@@ -95,7 +95,7 @@ async def test_a_device_that_the_watch_told_of_as_gone_does_not_come_back_with_t
 @virtualtime.in_virtual_time
 async def test_a_host_event_during_a_listing_survives_it():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         async with reading(manager, opened):
             manager.events.put_nowait(contract.HostChanged(version="9", host=NEW_HOST))
         assert opened.hosts == (NEW_HOST,)
@@ -104,7 +104,7 @@ async def test_a_host_event_during_a_listing_survives_it():
 @virtualtime.in_virtual_time
 async def test_an_operations_answer_during_a_listing_stands_after_it():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         async with reading(manager, opened):
             opened.inventory.learn(NEW)
         assert opened.devices == (NEW,)
@@ -113,7 +113,7 @@ async def test_an_operations_answer_during_a_listing_stands_after_it():
 @virtualtime.in_virtual_time
 async def test_an_event_during_one_listing_does_not_override_the_next():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         async with reading(manager, opened):
             opened.inventory.learn(NEW)
         manager.hosts_now = (NEW_HOST,)
@@ -125,7 +125,7 @@ async def test_an_event_during_one_listing_does_not_override_the_next():
 @virtualtime.in_virtual_time
 async def test_an_event_before_a_listing_does_not_override_it():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         opened.inventory.learn(NEW)
         manager.events.put_nowait(contract.DeviceChanged(version="9", device=OTHER))
         await asyncio.sleep(1)
@@ -137,7 +137,7 @@ async def test_an_event_before_a_listing_does_not_override_it():
 @virtualtime.in_virtual_time
 async def test_the_listing_after_a_resync_and_the_reading_of_a_caller_go_one_after_the_other():
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         async with reading(manager, opened):
             manager.events.put_nowait(contract.Resync())
             await asyncio.sleep(60)
@@ -153,7 +153,7 @@ async def test_the_listing_after_a_resync_and_the_reading_of_a_caller_go_one_aft
 @virtualtime.in_virtual_time
 async def test_nothing_is_kept_of_a_listing_that_is_over(fails):
     manager = Manager()
-    async with connected(manager) as opened:
+    async with connecting(manager) as opened:
         manager.may_end.clear()
         task = asyncio.Task(opened.read())
         await asyncio.sleep(1)

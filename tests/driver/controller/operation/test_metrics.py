@@ -46,7 +46,7 @@ class Counted:
 
 
 @pytest.fixture
-def counted():
+def counted_metrics():
     return Counted()
 
 
@@ -85,24 +85,24 @@ def come_back(latencies):
     latencies.note_change(KEY, RELEASED, None)
 
 
-def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
-    go_there(counted.latency)
-    come_back(counted.latency)
-    assert counted.steps() == dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0)
-    assert counted.value("step_duration_seconds_sum", step="connect") == 1.0
-    assert counted.value("attach_duration_seconds_sum", way="Attached") == 4.0
-    assert counted.value("attaches_total", result="Attached") == 1
-    assert counted.value("detaches_total", result="Released") == 1
+def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted_metrics):
+    go_there(counted_metrics.latency)
+    come_back(counted_metrics.latency)
+    assert counted_metrics.steps() == dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0)
+    assert counted_metrics.value("step_duration_seconds_sum", step="connect") == 1.0
+    assert counted_metrics.value("attach_duration_seconds_sum", way="Attached") == 4.0
+    assert counted_metrics.value("attaches_total", result="Attached") == 1
+    assert counted_metrics.value("detaches_total", result="Released") == 1
 
 
-def test_finished_measurements_are_forgotten(counted):
-    go_there(counted.latency)
-    come_back(counted.latency)
-    assert (counted.latency._there.measured, counted.latency._back.measured) == ({}, {})
+def test_finished_measurements_are_forgotten(counted_metrics):
+    go_there(counted_metrics.latency)
+    come_back(counted_metrics.latency)
+    assert (counted_metrics.latency._there.measured, counted_metrics.latency._back.measured) == ({}, {})
 
 
-def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
-    latencies = counted.latency
+def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted_metrics):
+    latencies = counted_metrics.latency
     go_there(latencies)
     latencies.note_claim_change([KEY], ALLOCATED, UNUSED)
     latencies.note_change(KEY, READY, LEAVING)
@@ -112,24 +112,24 @@ def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
     latencies.note_result(KEY, DETACH, None)
     latencies.note_change(KEY, RELEASED, None)
     latencies.note_change(KEY, None, NEW)
-    assert counted.steps() == {
+    assert counted_metrics.steps() == {
         **dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0),
         "create": 2.0,
     }
 
 
-def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted):
-    latencies = counted.latency
+def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, READY, READY)
     latencies.note_claim_report(KEY)
-    assert counted.value("attaches_total", result="Reused") == 1
-    assert counted.value("attach_duration_seconds_count", way="Reused") == 1
-    assert counted.steps() == {}
+    assert counted_metrics.value("attaches_total", result="Reused") == 1
+    assert counted_metrics.value("attach_duration_seconds_count", way="Reused") == 1
+    assert counted_metrics.steps() == {}
 
 
-def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted):
-    latencies = counted.latency
+def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.begin_classic(KEY)
     latencies.note_change(KEY, None, NEW)
     latencies.note_call(KEY, ATTACH)
@@ -137,63 +137,63 @@ def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_
     latencies.note_change(KEY, NEW, TOLD)
     latencies.note_change(KEY, TOLD, READY)
     latencies.note_allocation(KEY)
-    assert counted.steps() == dict.fromkeys(metrics.STEPS_THERE, 1.0)
-    assert counted.value("attach_duration_seconds_count", way="Attached") == 1
-    assert counted.value("attaches_total", result="Attached") == 1
+    assert counted_metrics.steps() == dict.fromkeys(metrics.STEPS_THERE, 1.0)
+    assert counted_metrics.value("attach_duration_seconds_count", way="Attached") == 1
+    assert counted_metrics.value("attaches_total", result="Attached") == 1
     come_back(latencies)
     assert (latencies._there.measured, latencies._back.measured) == ({}, {})
 
 
-def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
-    counted.latency.note_allocation(KEY)
-    assert counted.value("attaches_total", result="Attached") == 1
-    assert counted.steps() == {}
+def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted_metrics):
+    counted_metrics.latency.note_allocation(KEY)
+    assert counted_metrics.value("attaches_total", result="Attached") == 1
+    assert counted_metrics.steps() == {}
 
 
-def test_an_abandoned_attempt_of_a_classic_claim_counts_as_no_attach(counted):
-    latencies = counted.latency
+def test_an_abandoned_attempt_of_a_classic_claim_counts_as_no_attach(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.begin_classic(KEY)
     latencies.note_change(KEY, None, NEW)
     latencies.note_change(KEY, NEW, attachment(deleting=True))
     assert latencies._there.measured == {}
-    assert counted.value("attaches_total", result="Attached") == 0
+    assert counted_metrics.value("attaches_total", result="Attached") == 0
 
 
-def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
-    latencies = counted.latency
+def test_a_call_that_is_repeated_is_timed_from_the_first(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, None, NEW)
     latencies.note_call(KEY, ATTACH)
     latencies.note_result(KEY, ATTACH, "NoFreePort")
     latencies.note_call(KEY, ATTACH)
     latencies.note_result(KEY, ATTACH, None)
-    assert counted.value("failed_operations_total", operation="attach", reason="NoFreePort") == 1
-    assert counted.value("step_duration_seconds_sum", step="connect") == 2.0
+    assert counted_metrics.value("failed_operations_total", operation="attach", reason="NoFreePort") == 1
+    assert counted_metrics.value("step_duration_seconds_sum", step="connect") == 2.0
 
 
-def test_operations_of_a_previous_process_are_counted_and_not_timed(counted):
-    latencies = counted.latency
+def test_operations_of_a_previous_process_are_counted_and_not_timed(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.note_call(KEY, ATTACH)
     latencies.note_claim_report(KEY)
     latencies.note_change(KEY, LEAVING, RELEASED)
     latencies.note_change(KEY, RELEASED, None)
-    assert counted.steps() == {}
-    assert counted.value("attaches_total", result="Attached") == 1
-    assert counted.value("detaches_total", result="Released") == 1
+    assert counted_metrics.steps() == {}
+    assert counted_metrics.value("attaches_total", result="Attached") == 1
+    assert counted_metrics.value("detaches_total", result="Released") == 1
 
 
-def test_a_new_term_begins_with_nothing_under_way(counted):
-    latencies = counted.latency
+def test_a_new_term_begins_with_nothing_under_way(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.note_claim_change([KEY], UNUSED, ALLOCATED)
     latencies.note_change(KEY, READY, LEAVING)
     latencies.clear()
     latencies.note_change(KEY, None, NEW)
     latencies.note_change(KEY, LEAVING, RELEASED)
-    assert counted.steps() == {}
+    assert counted_metrics.steps() == {}
 
 
-def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
-    latencies = counted.latency
+def test_one_who_waited_before_is_waited_for_and_not_timed(counted_metrics):
+    latencies = counted_metrics.latency
     latencies.resume([KEY])
     assert latencies.list_waiting(0.0) == (KEY,)
     assert latencies.list_waiting(1000.0) == ()
@@ -202,18 +202,18 @@ def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
     latencies.note_result(KEY, ATTACH, None)
     assert latencies.list_waiting(0.0) == ()
     latencies.note_claim_report(KEY)
-    assert counted.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
-    assert counted.value("attach_duration_seconds_count", way="Attached") == 0
+    assert counted_metrics.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
+    assert counted_metrics.value("attach_duration_seconds_count", way="Attached") == 0
 
 
-def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted):
+def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted_metrics):
     for reason in ("FabricError", "DeviceNotFound", "made\nup"):
-        counted.latency.note_claim_change([KEY], UNUSED, ALLOCATED)
-        counted.latency.note_failure(KEY, reason)
-    counts = {result: counted.value("attaches_total", result=result) for result in outcomes.FAILURES}
+        counted_metrics.latency.note_claim_change([KEY], UNUSED, ALLOCATED)
+        counted_metrics.latency.note_failure(KEY, reason)
+    counts = {result: counted_metrics.value("attaches_total", result=result) for result in outcomes.FAILURES}
     assert {result for result, number in counts.items() if number} == {"FabricError", "DeviceNotFound"}
-    assert counted.value("attaches_total", result="Other") == 1
-    assert counted.latency._there.measured == {}
+    assert counted_metrics.value("attaches_total", result="Other") == 1
+    assert counted_metrics.latency._there.measured == {}
 
 
 FORCED = attachment(deleting=True)
@@ -227,9 +227,9 @@ FORCED = attachments.DeviceAttachment(
     [(RELEASED, "Released"), (FORCED, "Forced"), (LEAVING, "NodeGone")],
     ids=["released", "forced", "node gone"],
 )
-def test_a_detach_is_counted_by_its_reason(counted, last, result):
-    counted.latency.note_change(KEY, last, None)
-    assert counted.value("detaches_total", result=result) == 1
+def test_a_detach_is_counted_by_its_reason(counted_metrics, last, result):
+    counted_metrics.latency.note_change(KEY, last, None)
+    assert counted_metrics.value("detaches_total", result=result) == 1
 
 
 def operation(**changes):
@@ -272,16 +272,16 @@ class Adapter:
     [(None, "OK"), (errors.Unavailable("x"), "UNAVAILABLE"), (RuntimeError("defect"), "UNFINISHED")],
     ids=["answered", "refused", "defect"],
 )
-async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error, code):
-    timed = instrumentation.TimedClass(Adapter(error), counted.metrics, waiting.Clock(step=1.0))
+async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted_metrics, error, code):
+    timed = instrumentation.TimedClass(Adapter(error), counted_metrics.metrics, waiting.Clock(step=1.0))
     adapter = await timed.connect(contract.AdapterConfig(name="fab", endpoint="e"))
     with contextlib.suppress(errors.FabricError, RuntimeError):
         await adapter.capabilities()
-    assert counted.value("fabric_calls_total", fabric="fab", call="capabilities", code=code) == 1
+    assert counted_metrics.value("fabric_calls_total", fabric="fab", call="capabilities", code=code) == 1
     labels = {"fabric": "fab", "call": "capabilities"}
-    assert counted.value("fabric_call_duration_seconds_sum", **labels) == 1.0
-    counted.metrics.forget_fabric("fab")
-    assert "fab" not in counted.metrics.render().decode().replace("fabric", "")
+    assert counted_metrics.value("fabric_call_duration_seconds_sum", **labels) == 1.0
+    counted_metrics.metrics.forget_fabric("fab")
+    assert "fab" not in counted_metrics.metrics.render().decode().replace("fabric", "")
 
 
 def make_slice(*devices):

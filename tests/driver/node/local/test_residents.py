@@ -29,7 +29,7 @@ def attachment(serial="", *, status=None, **identity):
     return scenes.attachment(deleting=True, identity=identifiers, status=status, device="x")
 
 
-def shown(kind, value, **more):
+def make_identifier(kind, value, **more):
     return attachments.DeviceIdentifier(kind=kind, value=value, **more)
 
 
@@ -103,13 +103,13 @@ def test_a_card_that_lives_here_is_offered():
         ),
         pytest.param(
             card(identifiers=cards.identifiers(Kind.GPU_UUID, UUID)),
-            {"attached": (attachment("1654422009913", identifiers=(shown("gpu-uuid", UUID),)),)},
+            {"attached": (attachment("1654422009913", identifiers=(make_identifier("gpu-uuid", UUID),)),)},
             "belongs to fabric",
             id="attached-by-an-identifier",
         ),
         pytest.param(
             card(dsn="b4-96-91-ff-ff-4a-31-d2"),
-            {"attached": (attachment(identifiers=(shown("board-serial", "b496914a31d2"),)),)},
+            {"attached": (attachment(identifiers=(make_identifier("board-serial", "b496914a31d2"),)),)},
             "belongs to fabric",
             id="attached-by-an-identifier-derived-from-another",
         ),
@@ -129,7 +129,9 @@ def test_a_card_that_lives_here_is_offered():
             card(dsn="5c-21-0f-69-a4-2d-b0-48"),
             {
                 "attached": (
-                    attachment("1654422009913", pci_id="10de:2330", identifiers=(shown("gpu-uuid", UUID),)),
+                    attachment(
+                        "1654422009913", pci_id="10de:2330", identifiers=(make_identifier("gpu-uuid", UUID),)
+                    ),
                 )
             },
             "may be the device of attachment fab.x",
@@ -167,14 +169,20 @@ def test_foreign_and_busy_devices_are_refused_with_the_reason(resident, situatio
             card(identifiers=cards.identifiers(Kind.GPU_UUID, UUID.replace("8", "9"))),
             {
                 "attached": (
-                    attachment("1654422009913", pci_id="10de:2330", identifiers=(shown("gpu-uuid", UUID),)),
+                    attachment(
+                        "1654422009913", pci_id="10de:2330", identifiers=(make_identifier("gpu-uuid", UUID),)
+                    ),
                 )
             },
             id="another-number-of-the-kind",
         ),
         pytest.param(
             card(identifiers=cards.identifiers(Kind.VPD_SERIAL, "MT2304XZ04QF")),
-            {"attached": (attachment(identifiers=(shown("vpd-serial", "mt2304xz04qf", shared=True),)),)},
+            {
+                "attached": (
+                    attachment(identifiers=(make_identifier("vpd-serial", "mt2304xz04qf", shared=True),)),
+                )
+            },
             id="a-number-of-several-devices",
         ),
         pytest.param(

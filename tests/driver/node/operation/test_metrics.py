@@ -25,7 +25,7 @@ CLAIM = servicers.ClaimName(namespace="default", name="c1", uid="u1")
 
 
 @pytest.fixture
-def measured():
+def node_metrics():
     return instrumentation.Metrics(DRIVER)
 
 
@@ -34,21 +34,21 @@ def clock():
     return waiting.Clock(100.0)
 
 
-def sample(measured, name, **labels):
+def sample(node_metrics, name, **labels):
     """Return a number as Prometheus reads it; None if there is none."""
     wanted = "".join(
         f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
     ).rstrip(",")
     line = f"{instrumentation.PREFIX}{name}{{{wanted}}} "
-    rows = [row for row in measured.render().decode().splitlines() if row.startswith(line)]
+    rows = [row for row in node_metrics.render().decode().splitlines() if row.startswith(line)]
     return float(rows[0].removeprefix(line)) if rows else None
 
 
 class Preparation:
     """A preparation that takes a second, or fails."""
 
-    def __init__(self, clock, measured, error=None):
-        self.clock, self.measured, self.error, self.seen = clock, measured, error, None
+    def __init__(self, clock, node_metrics, error=None):
+        self.clock, self.measured, self.error, self.seen = clock, node_metrics, error, None
 
     async def prepare(self, claim):
         self.seen = sample(self.measured, "claim_requests_in_flight", operation="prepare")
@@ -60,14 +60,14 @@ class Preparation:
     unprepare = prepare
 
 
-async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(measured, clock):
-    inner = Preparation(clock, measured)
-    timed = instrumentation.TimedPreparation(inner, measured, clock)
+async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(node_metrics, clock):
+    inner = Preparation(clock, node_metrics)
+    timed = instrumentation.TimedPreparation(inner, node_metrics, clock)
     assert await timed.prepare(CLAIM) == ()
     assert inner.seen == 1
-    assert sample(measured, "claim_requests_in_flight", operation="prepare") == 0
-    assert sample(measured, "claim_requests_total", operation="prepare", result="OK") == 1
-    assert sample(measured, "claim_request_duration_seconds_sum", operation="prepare") == 1.0
+    assert sample(node_metrics, "claim_requests_in_flight", operation="prepare") == 0
+    assert sample(node_metrics, "claim_requests_total", operation="prepare", result="OK") == 1
+    assert sample(node_metrics, "claim_request_duration_seconds_sum", operation="prepare") == 1.0
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(measured, clock)
         (node_errors.CheckpointError("x"), "Failed"),
     ],
 )
-async def test_a_claim_that_fails_is_counted_by_its_reason(measured, clock, error, result):
-    timed = instrumentation.TimedPreparation(Preparation(clock, measured, error), measured, clock)
+async def test_a_claim_that_fails_is_counted_by_its_reason(node_metrics, clock, error, result):
+    timed = instrumentation.TimedPreparation(Preparation(clock, node_metrics, error), node_metrics, clock)
     with pytest.raises(type(error)):
         await timed.unprepare(CLAIM)
-    assert sample(measured, "claim_requests_total", operation="unprepare", result=result) == 1
-    assert sample(measured, "claim_requests_in_flight", operation="unprepare") == 0
+    assert sample(node_metrics, "claim_requests_total", operation="unprepare", result=result) == 1
+    assert sample(node_metrics, "claim_requests_in_flight", operation="unprepare") == 0
 
 
-async def test_a_claim_that_the_kubelet_gives_up_is_counted_as_such(measured, clock):
+async def test_a_claim_that_the_kubelet_gives_up_is_counted_as_such(node_metrics, clock):
     begun = asyncio.Event()
 
     class Endless:
@@ -93,13 +93,13 @@ async def test_a_claim_that_the_kubelet_gives_up_is_counted_as_such(measured, cl
             begun.set()
             await asyncio.Event().wait()
 
-    timed = instrumentation.TimedPreparation(Endless(), measured, clock)
+    timed = instrumentation.TimedPreparation(Endless(), node_metrics, clock)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(timed.prepare(CLAIM))
         await begun.wait()
         task.cancel()
     assert task.cancelled()
-    assert sample(measured, "claim_requests_total", operation="prepare", result="Aborted") == 1
+    assert sample(node_metrics, "claim_requests_total", operation="prepare", result="Aborted") == 1
 
 
 class Recorder:
@@ -114,18 +114,18 @@ class Recorder:
 
 @pytest.mark.defects
 @pytest.mark.parametrize("call", ["prepare", "unprepare"])
-async def test_an_unexpected_error_over_a_claim_is_an_error_of_that_claim(measured, clock, call):
+async def test_an_unexpected_error_over_a_claim_is_an_error_of_that_claim(node_metrics, clock, call):
     recorder = Recorder()
     timed = instrumentation.TimedPreparation(
-        Preparation(clock, measured, ZeroDivisionError("s3cret")), measured, clock, recorder
+        Preparation(clock, node_metrics, ZeroDivisionError("s3cret")), node_metrics, clock, recorder
     )
     for _ in range(2):
         with pytest.raises(node_errors.NodeError) as raised:
             await getattr(timed, call)(CLAIM)
     assert "s3cret" not in str(raised.value)
     assert recorder.events == [(CLAIM.uid, "UnexpectedError", str(raised.value))]
-    assert sample(measured, "claim_requests_total", operation=call, result="Failed") == 2
-    assert measured.contained.counts()["kubelet"] == 2.0
+    assert sample(node_metrics, "claim_requests_total", operation=call, result="Failed") == 2
+    assert node_metrics.contained.counts()["kubelet"] == 2.0
 
 
 class Source:
@@ -144,28 +144,28 @@ def event(action, devpath):
 DEEP = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0/nvme/nvme0"
 
 
-async def test_events_are_counted_by_action_and_passed_on(measured, clock):
+async def test_events_are_counted_by_action_and_passed_on(node_metrics, clock):
     sent = (event("add", DEEP), uevents.Overflow(), event("no\nsuch", "/x"), event("add", "/y"))
-    counted = instrumentation.CountedUevents(Source(*sent), measured, clock)
+    counted = instrumentation.CountedUevents(Source(*sent), node_metrics, clock)
     assert tuple([event async for event in counted.events()]) == sent
-    assert sample(measured, "uevents_total", action="add") == 2
-    assert sample(measured, "uevents_total", action="other") == 1
-    assert sample(measured, "uevent_overflows_total") == 1
+    assert sample(node_metrics, "uevents_total", action="add") == 2
+    assert sample(node_metrics, "uevents_total", action="other") == 1
+    assert sample(node_metrics, "uevent_overflows_total") == 1
 
 
-async def test_the_last_event_of_a_device_is_one_of_it_or_below_it(measured, clock):
-    counted = instrumentation.CountedUevents(Source(event("add", DEEP)), measured, clock)
+async def test_the_last_event_of_a_device_is_one_of_it_or_below_it(node_metrics, clock):
+    counted = instrumentation.CountedUevents(Source(event("add", DEEP)), node_metrics, clock)
     assert [event async for event in counted.events()]
     clock.now += 2.0
     assert counted.since("0000:01:00.0") == 2.0
     assert counted.since("0000:00:01.0") is None
 
 
-async def test_the_times_of_devices_are_bounded(measured, clock):
+async def test_the_times_of_devices_are_bounded(node_metrics, clock):
     many = [
         event("add", f"/devices/pci0000:00/{n:04x}:00:00.0") for n in range(instrumentation.DEVICES_LIMIT + 5)
     ]
-    counted = instrumentation.CountedUevents(Source(*many), measured, clock)
+    counted = instrumentation.CountedUevents(Source(*many), node_metrics, clock)
     assert len([event async for event in counted.events()]) == len(many)
     kept = [counted.since(f"{n:04x}:00:00.0") is not None for n in range(len(many))]
     assert kept == [False] * 5 + [True] * instrumentation.DEVICES_LIMIT
@@ -182,40 +182,40 @@ READY = attachment((attachments.VISIBLE, "True", "DeviceReady"))
 FAILED = attachment((attachments.VISIBLE, "False", "DeviceNotFound"))
 
 
-def test_a_device_that_became_visible_is_timed_once(measured, clock):
-    meter = instrumentation.AttachmentMeter(measured, lambda address: 0.02, clock)
+def test_a_device_that_became_visible_is_timed_once(node_metrics, clock):
+    meter = instrumentation.AttachmentMeter(node_metrics, lambda address: 0.02, clock)
     for old, new in ((None, PENDING), (PENDING, READY), (READY, READY), (None, READY), (READY, None)):
         meter.note_change(old, new)
-    assert sample(measured, "visible_duration_seconds_count") == 1
-    assert sample(measured, "visible_duration_seconds_sum") == 0.02
+    assert sample(node_metrics, "visible_duration_seconds_count") == 1
+    assert sample(node_metrics, "visible_duration_seconds_sum") == 0.02
 
 
-def test_a_device_without_an_event_is_not_timed(measured, clock):
-    instrumentation.AttachmentMeter(measured, lambda address: None, clock).note_change(PENDING, READY)
-    assert sample(measured, "visible_duration_seconds_count") == 0
+def test_a_device_without_an_event_is_not_timed(node_metrics, clock):
+    instrumentation.AttachmentMeter(node_metrics, lambda address: None, clock).note_change(PENDING, READY)
+    assert sample(node_metrics, "visible_duration_seconds_count") == 0
 
 
-def test_a_failure_is_counted_once_by_its_reason(measured, clock):
-    meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
+def test_a_failure_is_counted_once_by_its_reason(node_metrics, clock):
+    meter = instrumentation.AttachmentMeter(node_metrics, lambda address: None, clock)
     for old, new in ((PENDING, FAILED), (FAILED, FAILED), (None, FAILED)):
         meter.note_change(old, new)
-    assert sample(measured, "attach_failures_total", reason="DeviceNotFound") == 1
+    assert sample(node_metrics, "attach_failures_total", reason="DeviceNotFound") == 1
 
 
-def test_a_release_is_timed_from_its_request_to_its_end(measured, clock):
-    meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
+def test_a_release_is_timed_from_its_request_to_its_end(node_metrics, clock):
+    meter = instrumentation.AttachmentMeter(node_metrics, lambda address: None, clock)
     releasing = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True)
     done = attachment((attachments.RELEASED, "True", "NotInUse"), deleting=True)
     meter.note_change(READY, releasing)
     clock.now += 3.0
     for old, new in ((releasing, releasing), (releasing, done), (done, done), (done, None)):
         meter.note_change(old, new)
-    assert sample(measured, "release_duration_seconds_sum") == 3.0
-    assert sample(measured, "release_duration_seconds_count") == 1
+    assert sample(node_metrics, "release_duration_seconds_sum") == 3.0
+    assert sample(node_metrics, "release_duration_seconds_count") == 1
 
 
-def test_a_deleted_attachment_is_not_remembered(measured, clock):
-    meter = instrumentation.AttachmentMeter(measured, lambda address: None, clock)
+def test_a_deleted_attachment_is_not_remembered(node_metrics, clock):
+    meter = instrumentation.AttachmentMeter(node_metrics, lambda address: None, clock)
     meter.note_change(None, attachment(deleting=True))
     meter.note_change(attachment(deleting=True), None)
     assert meter._releasing == {}
@@ -244,11 +244,11 @@ def test_a_request_counts_for_its_resource_and_names_no_object(path, resource):
     assert client._resource(path) == resource
 
 
-async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
+async def test_requests_are_counted_by_how_they_end(node_metrics, tmp_path):
     async with apiserver.serving() as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin"))
         async with client.connecting(connection) as api:
-            counting = api.count_requests(measured.request_done)
+            counting = api.count_requests(node_metrics.request_done)
             assert counting.server == api.server
             await counting.create(
                 kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, into=dict
@@ -266,12 +266,12 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
                 async for _ in counting.watch(kinds.NODE, into=dict, resource_version="no"):
                     pass
     count = {
-        (verb, result): sample(measured, "api_requests_total", verb=verb, resource="nodes", result=result)
+        (verb, result): sample(node_metrics, "api_requests_total", verb=verb, resource="nodes", result=result)
         for verb, result in (("POST", "OK"), ("GET", "NotFound"), ("GET", "OK"))
     }
     assert set(count.values()) == {1.0}
-    assert sample(measured, "slice_writes_total", result="Invalid") == 1
-    assert 'verb="WATCH"' in measured.render().decode()
+    assert sample(node_metrics, "slice_writes_total", result="Invalid") == 1
+    assert 'verb="WATCH"' in node_metrics.render().decode()
 
 
 def test_two_daemons_in_one_process_count_for_themselves():
@@ -281,8 +281,8 @@ def test_two_daemons_in_one_process_count_for_themselves():
     assert sample(other, "uevent_overflows_total") == 0
 
 
-def test_the_process_and_the_build_are_exposed(measured):
-    text = measured.render().decode()
+def test_the_process_and_the_build_are_exposed(node_metrics):
+    text = node_metrics.render().decode()
     assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', text)
     assert re.search(
         r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', text
@@ -290,10 +290,10 @@ def test_the_process_and_the_build_are_exposed(measured):
     assert "_created" not in text
 
 
-def test_every_series_names_the_driver_those_of_the_process_too(measured):
-    measured.uevents.labels("add").inc()
-    measured.claim_seconds.labels("prepare").observe(0.1)
-    series = [line for line in measured.render().decode().splitlines() if not line.startswith("#")]
+def test_every_series_names_the_driver_those_of_the_process_too(node_metrics):
+    node_metrics.uevents.labels("add").inc()
+    node_metrics.claim_seconds.labels("prepare").observe(0.1)
+    series = [line for line in node_metrics.render().decode().splitlines() if not line.startswith("#")]
     assert len(series) > 20
     assert [line for line in series if f'driver="{DRIVER}"' not in line] == []
 

@@ -31,7 +31,7 @@ class Nothing:
 
 
 @contextlib.contextmanager
-def bound(path, *, alive):
+def binding(path, *, alive):
     """Bind a socket at that path, of a server that lives or is dead."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -127,7 +127,7 @@ def test_sockets_with_shortened_names_are_swept_as_well(uid):
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="d") as folder:
         for path in (where.registration, where.service):
             short = Path(folder) / path.relative_to(KUBELET)
-            with bound(short, alive=False):
+            with binding(short, alive=False):
                 sockets.sweep(Path(folder), driver)
                 assert not short.exists()
 
@@ -141,7 +141,7 @@ def test_sockets_with_shortened_names_are_swept_as_well(uid):
     ],
 )
 def test_the_sockets_of_a_dead_instance_are_swept(tmp_path, name):
-    with bound(tmp_path / name, alive=False):
+    with binding(tmp_path / name, alive=False):
         sockets.sweep(tmp_path, DRIVER)
         assert not (tmp_path / name).exists()
 
@@ -156,7 +156,7 @@ def test_the_sockets_of_a_dead_instance_are_swept(tmp_path, name):
     ],
 )
 def test_live_and_foreign_sockets_are_not_swept(tmp_path, name, alive):
-    with bound(tmp_path / name, alive=alive):
+    with binding(tmp_path / name, alive=alive):
         sockets.sweep(tmp_path, DRIVER)
         assert (tmp_path / name).exists()
 
@@ -194,7 +194,7 @@ async def test_the_kubelet_finds_the_service_through_the_registration(tmp_path):
 
 async def test_the_sockets_of_a_killed_instance_are_taken_over(tmp_path):
     where = sockets.paths(tmp_path, DRIVER, "")
-    with bound(where.registration, alive=False), bound(where.service, alive=False):
+    with binding(where.registration, alive=False), binding(where.service, alive=False):
         async with server.serving(DRIVER, where, Nothing(), Verdicts()):
             assert where.registration.is_socket()
 

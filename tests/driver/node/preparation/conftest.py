@@ -314,7 +314,7 @@ class PreparingNode(clusters.Cluster):
         return await self.restart_preparer("boot-2")
 
     @contextlib.contextmanager
-    def locked(self):
+    def locking(self):
         """Hold the lock of another instance, so that no claim is recorded in the block."""
         descriptor = os.open(self.folder / store.LOCK, os.O_RDWR | os.O_CREAT)
         try:

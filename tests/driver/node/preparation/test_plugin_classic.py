@@ -79,7 +79,7 @@ class Node:
 @pytest.fixture
 def node_of(world_of, classic):
     @contextlib.asynccontextmanager
-    async def made(profile):
+    async def making(profile):
         api = classic("v1alpha2" if profile == "1.30-classic" else "v1alpha3")
         # A test's own directory is too deep for a socket.
         with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
@@ -88,7 +88,7 @@ def node_of(world_of, classic):
             async with world_of(profile) as world:
                 yield Node(world, directory, api)
 
-    return made
+    return making
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,7 @@ async def test_a_device_of_the_nodes_own_pool_has_its_holder_before_it_is_record
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     name = await world.claim(results=(world.result("own", pool="n"),))
     preparer = world.preparer
-    with world.locked():
+    with world.locking():
         preparing = asyncio.Task(preparer.prepare(name))
         await waiting.eventually(lambda: preparer.holders.find("n", "own"))
         assert preparer.holders.list_devices() == {("n", "own")}

@@ -117,7 +117,7 @@ async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_
     name = await make_late_claim(world)
     (task,) = await start_prepares(world, name)
     assert world.preparer.holders.list_devices() == frozenset(), "so its node goes on with it"
-    with world.locked():
+    with world.locking():
         await world.plug("d1")
         world.preparer.wake()
         await scenes.eventually(lambda: world.preparer.holders.find("p", "d1"))
@@ -154,7 +154,7 @@ async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone
         world.make_full_attachment("d1", names[1].uid),
         world.make_full_attachment("d2", names[2].uid),
     ]
-    with world.locked():
+    with world.locking():
         tasks = await start_prepares(world, *names)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(outcome, errors.PrepareError) for outcome in outcomes] == [False, True, False]
@@ -169,7 +169,7 @@ async def test_a_lock_kept_by_another_instance_fails_every_waiting_call(world):
         world.make_full_attachment("d1", names[0].uid),
         world.make_full_attachment("d2", names[1].uid),
     ]
-    with world.locked():
+    with world.locking():
         tasks = await start_prepares(world, *names)
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert ["another instance has kept" in str(outcome) for outcome in outcomes] == [True, True]
@@ -208,7 +208,7 @@ async def test_a_device_freed_by_another_instance_can_be_prepared(world):
 async def test_a_call_cancelled_before_its_write_leaves_nothing(world):
     name = await world.claim()
     world.attached = [world.make_full_attachment("d1", name.uid)]
-    with world.locked():
+    with world.locking():
         (task,) = await start_prepares(world, name)
         task.cancel()
         with CANCELLED:
@@ -372,7 +372,7 @@ async def test_a_device_that_the_claim_has_no_more_is_not_held_by_its_prepare(wo
         world.make_full_attachment("d1", name.uid, deleting=True),
         world.make_full_attachment("d2", name.uid),
     ]
-    with world.locked():
+    with world.locking():
         (task,) = await start_prepares(world, name)
         await scenes.eventually(lambda: world.preparer.holders.find("p", "d2"))
         assert world.preparer.holders.list_devices() == {("p", "d2")}

@@ -49,8 +49,8 @@ def as_found(stored):
 
 
 @pytest.fixture
-def opened(tmp_path):
-    """Return `await opened()`, which returns a restored store on the files of the test's folder."""
+def open_store(tmp_path):
+    """Return `await open_store()`, which returns a restored store on the files of the test's folder."""
 
     async def make(decide=as_found):
         made = store.Store(cdifiles.CdiFiles(tmp_path / "cdi", "drawbar.dev"), tmp_path / "plugin")
@@ -73,8 +73,8 @@ def write(record, claim, **more):
     record.write_text(f'{{"version":1,{head}"crc32":{crc32},"claim":{text}}}')
 
 
-async def test_a_prepared_claim_is_one_file_with_its_devices(opened, record):
-    made = await opened()
+async def test_a_prepared_claim_is_one_file_with_its_devices(open_store, record):
+    made = await open_store()
     await made.start(CLAIM, CDI)
     document = json.loads(record.read_text())
     assert document["claim"] == {
@@ -87,7 +87,7 @@ async def test_a_prepared_claim_is_one_file_with_its_devices(opened, record):
     }
     assert [file.name for file in record.parent.iterdir()] == ["u.json"]
     assert record.stat().st_mode & 0o777 == 0o600
-    again = await opened()
+    again = await open_store()
     assert again.claims == {"u": CLAIM}
     assert records.holder(again.claims, "p", "d") == CLAIM
     await again.drop("u")
@@ -95,25 +95,27 @@ async def test_a_prepared_claim_is_one_file_with_its_devices(opened, record):
     assert made.claims == {}
 
 
-async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
-    await opened()
+async def test_a_draft_that_a_crash_left_goes_at_the_next_start(open_store, record):
+    await open_store()
     draft = record.with_name(".u.json.tmp")
     draft.write_text("{")
-    await opened()
+    await open_store()
     assert not draft.exists()
 
 
-async def test_fields_of_a_newer_version_are_kept(opened, record):
-    await opened()
+async def test_fields_of_a_newer_version_are_kept(open_store, record):
+    await open_store()
     write(record, NEWER, signature="of the future")
-    made = await opened(lambda stored: restoring.Restored(claims=_change_boot_id(stored.claims), specs={}))
+    made = await open_store(
+        lambda stored: restoring.Restored(claims=_change_boot_id(stored.claims), specs={})
+    )
     await made.start(records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()}), CDI)
     assert json.loads(record.read_text())["claim"] == {**NEWER, "bootID": "b2"}
 
 
-async def test_fields_of_a_newer_version_survive_a_second_prepare(opened, record):
+async def test_fields_of_a_newer_version_survive_a_second_prepare(open_store, record):
     write(record, NEWER)
-    made = await opened()
+    made = await open_store()
     await made.start(CLAIM, CDI)
     kept = json.loads(record.read_text())["claim"]
     assert kept["priority"] == 7
@@ -121,9 +123,9 @@ async def test_fields_of_a_newer_version_survive_a_second_prepare(opened, record
     assert (kept["state"], kept["devices"][0]["cdiID"]) == ("started", "drawbar.dev/device=u-d")
 
 
-async def test_a_record_of_another_claim_is_damaged(opened, record):
+async def test_a_record_of_another_claim_is_damaged(open_store, record):
     write(record, {**NEWER, "uid": "x"})
-    made = await opened()
+    made = await open_store()
     assert made.claims == {}
     (aside,) = record.parent.iterdir()
     assert aside.name.startswith("u.json.corrupt-")
@@ -134,18 +136,20 @@ async def test_a_record_of_another_claim_is_damaged(opened, record):
     [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)],
     ids=["pipe", "directory", "device", "circle"],
 )
-async def test_a_record_that_is_no_regular_file_is_moved_aside_and_the_others_stay(opened, record, create):
+async def test_a_record_that_is_no_regular_file_is_moved_aside_and_the_others_stay(
+    open_store, record, create
+):
     write(record, NEWER)
     create(record.with_name("x.json"))
-    assert set((await opened()).claims) == {"u"}
+    assert set((await open_store()).claims) == {"u"}
     assert sorted(each.name.partition("-")[0] for each in record.parent.iterdir()) == [
         "u.json",
         "x.json.corrupt",
     ]
 
 
-async def test_a_full_disk_keeps_old_records_and_adds_none(opened, record, monkeypatch):
-    made = await opened()
+async def test_a_full_disk_keeps_old_records_and_adds_none(open_store, record, monkeypatch):
+    made = await open_store()
     await made.start(CLAIM, CDI)
     before = record.read_bytes()
     other = records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()})
@@ -168,7 +172,7 @@ async def test_a_full_disk_keeps_old_records_and_adds_none(opened, record, monke
     ],
 )
 async def test_a_record_that_could_not_be_synced_is_synced_by_the_next_try(
-    opened, record, monkeypatch, fails, syncs
+    open_store, record, monkeypatch, fails, syncs
 ):
     synced = []
     fsync = os.fsync
@@ -181,7 +185,7 @@ async def test_a_record_that_could_not_be_synced_is_synced_by_the_next_try(
         synced.append("directory" if is_directory else "file")
         fsync(descriptor)
 
-    made = await opened()
+    made = await open_store()
     monkeypatch.setattr(os, "fsync", fail_fsync)
     with pytest.raises(errors.CheckpointError, match="Input/output error"):
         await made.start(CLAIM, CDI)
@@ -203,8 +207,8 @@ def scans(monkeypatch):
     return listed
 
 
-async def test_the_directory_is_read_again_only_after_a_change(opened, record, scans):
-    made, other = await opened(), await opened()
+async def test_the_directory_is_read_again_only_after_a_change(open_store, record, scans):
+    made, other = await open_store(), await open_store()
     await made.start(CLAIM, CDI)
     os.utime(record.parent, ns=(0, 0))
     assert other.claims == {"u": CLAIM}
@@ -215,16 +219,16 @@ async def test_the_directory_is_read_again_only_after_a_change(opened, record, s
     assert other.claims == {}
 
 
-async def test_after_a_change_of_its_own_an_instance_does_not_read_the_directory_again(opened, scans):
-    made = await opened()
+async def test_after_a_change_of_its_own_an_instance_does_not_read_the_directory_again(open_store, scans):
+    made = await open_store()
     await made.start(CLAIM, CDI)
     scans.clear()
     assert made.claims == {"u": CLAIM}
     assert scans == []
 
 
-async def test_a_change_that_leaves_the_modification_time_is_seen(opened, record):
-    made, other = await opened(), await opened()
+async def test_a_change_that_leaves_the_modification_time_is_seen(open_store, record):
+    made, other = await open_store(), await open_store()
     # As if both changes were in one tick of the clock, however slow the test is.
     tick = time.time_ns() + 10**12
     await made.start(CLAIM, CDI)
@@ -235,11 +239,11 @@ async def test_a_change_that_leaves_the_modification_time_is_seen(opened, record
     assert other.claims == {}
 
 
-async def test_an_unreadable_record_folder_is_reported_by_its_path(tmp_path, opened):
+async def test_an_unreadable_record_folder_is_reported_by_its_path(tmp_path, open_store):
     (tmp_path / "plugin").mkdir()
     (tmp_path / "plugin" / "claims").write_text("")
     with pytest.raises(errors.CheckpointError, match=r"cannot read the record in .*claims"):
-        await opened()
+        await open_store()
 
 
 def _fields(claim):

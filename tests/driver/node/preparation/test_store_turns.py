@@ -37,7 +37,7 @@ class Writes:
 
 
 @pytest.fixture
-async def opened(tmp_path):
+async def open_store(tmp_path):
     made = store.Store(cdifiles.CdiFiles(tmp_path / "cdi", "drawbar.dev"), tmp_path / "plugin")
     await made.restore(lambda stored: restoring.Restored(claims=stored.claims, specs={}))
     # So that the directory of the records exists.
@@ -46,14 +46,14 @@ async def opened(tmp_path):
 
 
 @pytest.fixture
-def writes(opened, monkeypatch):
+def writes(open_store, monkeypatch):
     held = Writes()
     monkeypatch.setattr(sharedfiles, "sync_directory", held.sync)
     yield held
     held.go_on.set()
 
 
-async def _while_one_writes(opened, writes, *calls):
+async def _while_one_writes(open_store, writes, *calls):
     """Make the calls while another write is held up; return what they returned or raised."""
 
     async def outcome(call):
@@ -63,7 +63,7 @@ async def _while_one_writes(opened, writes, *calls):
             return error
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(opened.start(claim("one", "d1"), content("one")))
+        group.create_task(open_store.start(claim("one", "d1"), content("one")))
         assert await asyncio.to_thread(writes.begun.wait, 20)
         waiting = [group.create_task(outcome(call)) for call in calls]
         await asyncio.sleep(0)
@@ -71,71 +71,74 @@ async def _while_one_writes(opened, writes, *calls):
     return [task.result() for task in waiting]
 
 
-async def test_a_device_wanted_by_two_goes_to_the_first(opened, writes, tmp_path):
+async def test_a_device_wanted_by_two_goes_to_the_first(open_store, writes, tmp_path):
     outcomes = await _while_one_writes(
-        opened,
+        open_store,
         writes,
-        opened.start(claim("a", "same"), content("a")),
-        opened.start(claim("b", "same"), content("b")),
-        opened.start(claim("c", "else"), content("c")),
+        open_store.start(claim("a", "same"), content("a")),
+        open_store.start(claim("b", "same"), content("b")),
+        open_store.start(claim("c", "else"), content("c")),
     )
     assert outcomes[0] is None
     assert isinstance(outcomes[1], errors.PrepareError)
     assert outcomes[1].reason == reasons.DEVICE_IN_USE
     assert outcomes[2] is None
-    assert opened.claims.keys() == {"first", "one", "a", "c"}
+    assert open_store.claims.keys() == {"first", "one", "a", "c"}
     assert not (tmp_path / "cdi" / "drawbar.dev-b.json").exists()
 
 
-async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, writes, tmp_path):
+async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(open_store, writes, tmp_path):
     outcomes = await _while_one_writes(
-        opened,
+        open_store,
         writes,
-        opened.start(claim("bad", "x"), content("bad", env="A=\udcff")),
-        opened.start(claim("good", "y"), content("good")),
+        open_store.start(claim("bad", "x"), content("bad", env="A=\udcff")),
+        open_store.start(claim("good", "y"), content("good")),
     )
     assert isinstance(outcomes[0], errors.PrepareError)
     assert outcomes[0].reason == reasons.CDI_FILE_FAILED
     assert outcomes[1] is None
     assert (tmp_path / "cdi" / "drawbar.dev-good.json").exists()
-    assert "bad" in opened.claims
+    assert "bad" in open_store.claims
 
 
-async def test_a_released_device_is_free_for_the_next_change(opened, writes, tmp_path):
+async def test_a_released_device_is_free_for_the_next_change(open_store, writes, tmp_path):
     outcomes = await _while_one_writes(
-        opened, writes, opened.drop("first"), opened.start(claim("next", "other"), content("next"))
+        open_store,
+        writes,
+        open_store.drop("first"),
+        open_store.start(claim("next", "other"), content("next")),
     )
     assert outcomes[0].uid == "first"
     assert outcomes[1] is None
-    assert opened.claims.keys() == {"one", "next"}
+    assert open_store.claims.keys() == {"one", "next"}
     assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
 
 
-async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(opened, writes):
+async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(open_store, writes):
     async with asyncio.TaskGroup() as group:
-        caller = group.create_task(opened.start(claim("one", "d1"), content("one")))
+        caller = group.create_task(open_store.start(claim("one", "d1"), content("one")))
         assert await asyncio.to_thread(writes.begun.wait, 20)
         caller.cancel()
         await asyncio.sleep(0)
         assert not caller.done()
         writes.go_on.set()
     assert caller.cancelled()
-    assert opened.claims.keys() == {"first", "one"}
+    assert open_store.claims.keys() == {"first", "one"}
 
 
-async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, writes):
+async def test_a_caller_cancelled_before_its_write_changes_nothing(open_store, writes):
     async with asyncio.TaskGroup() as group:
-        group.create_task(opened.start(claim("one", "d1"), content("one")))
+        group.create_task(open_store.start(claim("one", "d1"), content("one")))
         assert await asyncio.to_thread(writes.begun.wait, 20)
-        waiting = group.create_task(opened.drop("first"))
+        waiting = group.create_task(open_store.drop("first"))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
         writes.go_on.set()
-    assert opened.claims.keys() == {"first", "one"}
+    assert open_store.claims.keys() == {"first", "one"}
 
 
-async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, monkeypatch, tmp_path):
+async def test_a_reading_that_began_before_a_change_does_not_undo_it(open_store, monkeypatch, tmp_path):
     is_read, go_on, scan = threading.Event(), threading.Event(), store.Store._scan
 
     def scan_slowly(files, *view):
@@ -149,11 +152,11 @@ async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, mon
     # The directory has changed, so the next reading scans it.
     (tmp_path / "plugin" / "claims" / ".other").touch()
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(asyncio.to_thread(lambda: opened.claims))
+        reading = group.create_task(asyncio.to_thread(lambda: open_store.claims))
         assert await asyncio.to_thread(is_read.wait, 20)
-        change = group.create_task(opened.start(claim("next", "d1"), content("next")))
+        change = group.create_task(open_store.start(claim("next", "d1"), content("next")))
         await asyncio.sleep(0)
         go_on.set()
         await change
     assert reading.result().keys() == {"first"}
-    assert opened.claims.keys() == {"first", "next"}
+    assert open_store.claims.keys() == {"first", "next"}

@@ -38,8 +38,8 @@ def clock():
 
 
 @pytest.fixture
-def ended(clock):
-    """Return `ended(disk, erasure)`: its state when the erase has ended."""
+def end_erase(clock):
+    """Return `end_erase(disk, erasure)`: its state when the erase has ended."""
 
     def end(disk, erasure):
         disk.let.set()
@@ -51,7 +51,7 @@ def ended(clock):
     return end
 
 
-def test_an_erase_is_due_then_runs_and_is_done_once(clock, ended):
+def test_an_erase_is_due_then_runs_and_is_done_once(clock, end_erase):
     erasure, disk = erasing.Erasure(clock), Disk()
     assert erasure.state() == erasing.NotStarted()
     erasure.begin("0000:01:00.0", disk)
@@ -59,23 +59,23 @@ def test_an_erase_is_due_then_runs_and_is_done_once(clock, ended):
     clock.now = 7.0
     assert erasure.state() == erasing.Running(progress="half of it", seconds=7.0)
     erasure.begin("0000:01:00.0", disk)
-    assert ended(disk, erasure) == erasing.Done()
+    assert end_erase(disk, erasure) == erasing.Done()
     erasure.begin("0000:01:00.0", disk)
     assert disk.runs == 1
 
 
-def test_an_erase_that_fails_is_due_again_later_each_time(clock, ended):
+def test_an_erase_that_fails_is_due_again_later_each_time(clock, end_erase):
     erasure = erasing.Erasure(clock)
     for pause in (5, 10, 20, 40, 80, 160, 300, 300):
         erasure.begin("x", disk := Disk(errors.NotCleaned("it is broken")))
-        assert ended(disk, erasure) == erasing.Failed(why="it is broken")
+        assert end_erase(disk, erasure) == erasing.Failed(why="it is broken")
         clock.now += pause - 0.1
         assert isinstance(erasure.state(), erasing.Failed)
         clock.now += 0.2
         assert erasure.state() == erasing.NotStarted()
 
 
-def test_an_unforeseen_error_is_a_failure_with_its_words(clock, ended):
+def test_an_unforeseen_error_is_a_failure_with_its_words(clock, end_erase):
     erasure = erasing.Erasure(clock)
     erasure.begin("x", disk := Disk(ZeroDivisionError("once")))
-    assert "ZeroDivisionError('once')" in ended(disk, erasure).why
+    assert "ZeroDivisionError('once')" in end_erase(disk, erasure).why

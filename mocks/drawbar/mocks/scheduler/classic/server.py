@@ -91,7 +91,7 @@ class Scheduler:
         try:
             decision = plan.decide(pod, uses, context, self._world())
         except msgspec.ValidationError as error:
-            await self._broken(pod, f"cannot read the pod, a claim of it or a node: {error}")
+            await self._report_failure(pod, f"cannot read the pod, a claim of it or a node: {error}")
             return
         await self._carry_out(pod, [use.claim for use in uses], decision, group)
 
@@ -114,13 +114,13 @@ class Scheduler:
                 try:
                     await self._binder.deallocate(pod, decision)
                 except errors.KubeError as error:
-                    await self._broken(pod, str(error))
+                    await self._report_failure(pod, str(error))
                 else:
                     await self._unschedulable(pod, decision.reason)
             case modern.Unschedulable():
                 await self._unschedulable(pod, decision.reason)
             case modern.Broken():
-                await self._broken(pod, decision.reason)
+                await self._report_failure(pod, decision.reason)
             case _:
                 assert_never(decision)
 
@@ -137,7 +137,7 @@ class Scheduler:
             try:
                 await self._binder.publish(pod, decision.changes)
             except errors.KubeError as error:
-                await self._broken(pod, messages.describe_unbound(str(error)))
+                await self._report_failure(pod, messages.describe_unbound(str(error)))
                 return
         await self._binder.unreserve(pod, claims)
         await self._report(pod, reports.UNSCHEDULABLE, messages.describe_held_up(reason))
@@ -155,7 +155,7 @@ class Scheduler:
             log.info("pod went away while it was bound", extra={"pod": pod.full_name})
             self._backlog.end(pod.key)
         except (BindingFailed, errors.KubeError) as error:
-            await self._broken(pod, messages.describe_unbound(str(error)))
+            await self._report_failure(pod, messages.describe_unbound(str(error)))
         else:
             self._bound[pod.key] = pod.metadata.uid
             self._backlog.end(pod.key)
@@ -168,7 +168,7 @@ class Scheduler:
         await self._report(pod, reports.UNSCHEDULABLE, reason)
         self._backlog.sleep(pod.key, backoff=True)
 
-    async def _broken(self, pod: documents.Document, reason: str) -> None:
+    async def _report_failure(self, pod: documents.Document, reason: str) -> None:
         await self._report(pod, reports.SCHEDULER_ERROR, reason)
         self._backlog.retry(pod.key)
 
