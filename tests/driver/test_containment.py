@@ -35,21 +35,21 @@ def clock():
 
 
 @pytest.fixture
-def errors_contained(clock):
+def unexpected_errors(clock):
     return containment.Containment(clock)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("1/0"), KeyError("x"), RecursionError, AssertionError()])
-def test_an_unexpected_error_is_kept_from_the_caller_counted_and_shown_once(errors_contained, caplog, error):
+def test_an_unexpected_error_is_kept_from_the_caller_counted_and_shown_once(unexpected_errors, caplog, error):
     shown = []
     for _ in range(2):
-        with errors_contained.attempt(
+        with unexpected_errors.attempt(
             "devices", "d1", extra=lambda: {"device": "d1"}, report=shown.append
         ) as attempt:
             raise_error(error)
     assert attempt.failure
-    assert errors_contained.counts() == {"devices": 2.0}
-    assert errors_contained.count_failing() == {"devices": 1.0}
+    assert unexpected_errors.counts() == {"devices": 2.0}
+    assert unexpected_errors.count_failing() == {"devices": 1.0}
     assert shown == [attempt.failure]
     (record,) = [record for record in caplog.records if record.message == containment.MESSAGE]
     assert (record.levelno, record.worker, record.device) == (logging.ERROR, "devices", "d1")
@@ -57,19 +57,19 @@ def test_an_unexpected_error_is_kept_from_the_caller_counted_and_shown_once(erro
     assert record.exc_info[2] is not None
 
 
-def test_a_success_ends_a_row_of_failures(errors_contained):
+def test_a_success_ends_a_row_of_failures(unexpected_errors):
     shown = []
     for error in (KeyError(), None, KeyError()):
-        with errors_contained.attempt("devices", "d1", report=shown.append) as attempt:
+        with unexpected_errors.attempt("devices", "d1", report=shown.append) as attempt:
             if error is not None:
                 raise error
         assert bool(attempt.failure) == (error is not None)
     assert len(shown) == 2
-    assert errors_contained.count_failing() == {"devices": 1.0}
+    assert unexpected_errors.count_failing() == {"devices": 1.0}
 
 
-def test_the_sentence_for_people_has_no_word_of_the_error(errors_contained):
-    with errors_contained.attempt("devices") as attempt:
+def test_the_sentence_for_people_has_no_word_of_the_error(unexpected_errors):
+    with unexpected_errors.attempt("devices") as attempt:
         raise ValueError("s3cret\x1b[31m\nTraceback")
     assert "ValueError" in attempt.failure
     assert not re.search("s3cret|Traceback|\x1b|\n", attempt.failure)
@@ -86,36 +86,36 @@ def test_the_sentence_for_people_has_no_word_of_the_error(errors_contained):
     ],
     ids=repr,
 )
-def test_exceptions_that_end_a_process_pass(errors_contained, error):
-    with pytest.raises(type(error)), errors_contained.attempt("devices"):
+def test_exceptions_that_end_a_process_pass(unexpected_errors, error):
+    with pytest.raises(type(error)), unexpected_errors.attempt("devices"):
         raise error
 
 
-def test_an_expected_error_reaches_the_caller_and_is_none_of_ours(errors_contained):
+def test_an_expected_error_reaches_the_caller_and_is_none_of_ours(unexpected_errors):
     with (
         pytest.raises(kube_errors.NotFound),
-        errors_contained.attempt("d", "x", expected=kube_errors.KubeError),
+        unexpected_errors.attempt("d", "x", expected=kube_errors.KubeError),
     ):
         raise kube_errors.NotFound("gone")
-    assert errors_contained.counts() == {"d": 0.0}
+    assert unexpected_errors.counts() == {"d": 0.0}
 
 
-def test_a_report_that_fails_harms_nothing(errors_contained):
+def test_a_report_that_fails_harms_nothing(unexpected_errors):
     def report(_):
         raise ValueError
 
     def extra():
         raise KeyError
 
-    with errors_contained.attempt("devices", "d1", extra=extra, report=report) as attempt:
+    with unexpected_errors.attempt("devices", "d1", extra=extra, report=report) as attempt:
         raise ZeroDivisionError
     assert attempt.failure
-    assert errors_contained.counts() == {"devices": 1.0, "devices-report": 2.0}
+    assert unexpected_errors.counts() == {"devices": 1.0, "devices-report": 2.0}
 
 
-def test_one_location_is_logged_at_intervals_with_the_count(errors_contained, clock, caplog):
+def test_one_location_is_logged_at_intervals_with_the_count(unexpected_errors, clock, caplog):
     def fail():
-        with errors_contained.attempt("devices"):
+        with unexpected_errors.attempt("devices"):
             raise_error(KeyError())
 
     def records():
@@ -124,7 +124,7 @@ def test_one_location_is_logged_at_intervals_with_the_count(errors_contained, cl
     for _ in range(100):
         fail()
     assert len(records()) == 1
-    with errors_contained.attempt("devices"):
+    with unexpected_errors.attempt("devices"):
         raise KeyError
     assert len(records()) == 2
     clock.now += containment.LOG_EVERY_SECONDS
@@ -132,29 +132,29 @@ def test_one_location_is_logged_at_intervals_with_the_count(errors_contained, cl
     assert records()[-1].repeated == 99
 
 
-def test_the_number_of_remembered_subjects_is_bounded(errors_contained, caplog):
+def test_the_number_of_remembered_subjects_is_bounded(unexpected_errors, caplog):
     caplog.set_level(logging.CRITICAL)
     for number in range(containment.SUBJECTS_MAX + 10):
-        with errors_contained.attempt("devices", number):
+        with unexpected_errors.attempt("devices", number):
             raise KeyError
-    assert errors_contained.count_failing() == {"devices": float(containment.SUBJECTS_MAX)}
+    assert unexpected_errors.count_failing() == {"devices": float(containment.SUBJECTS_MAX)}
 
 
 def test_an_object_that_fails_leaves_the_daemon_ready_and_a_worker_that_fails_does_not(
-    errors_contained, clock
+    unexpected_errors, clock
 ):
-    with errors_contained.attempt("devices", "d1"):
+    with unexpected_errors.attempt("devices", "d1"):
         raise KeyError
-    with errors_contained.attempt("events"):
+    with unexpected_errors.attempt("events"):
         raise KeyError
-    assert errors_contained.find_missing() is None
+    assert unexpected_errors.find_missing() is None
     clock.now += containment.PATIENCE_SECONDS
-    assert re.match("events failed unexpectedly: look for ", errors_contained.find_missing())
-    assert errors_contained.details() == {"failing": {"devices": 1, "events": 1}}
-    with errors_contained.attempt("events"):
+    assert re.match("events failed unexpectedly: look for ", unexpected_errors.find_missing())
+    assert unexpected_errors.details() == {"failing": {"devices": 1, "events": 1}}
+    with unexpected_errors.attempt("events"):
         pass
-    assert errors_contained.find_missing() is None
-    assert errors_contained.details() == {"failing": {"devices": 1}}
+    assert unexpected_errors.find_missing() is None
+    assert unexpected_errors.details() == {"failing": {"devices": 1}}
 
 
 class Loop:
@@ -177,13 +177,13 @@ def in_virtual_time(steps):
 
 def test_a_loop_begins_again_after_pauses_that_grow_and_the_other_goes_on():
     async def steps():
-        errors_contained = containment.Containment(asyncio.get_running_loop().time)
+        unexpected_errors = containment.Containment(asyncio.get_running_loop().time)
         bad, good, shown = Loop(*[KeyError() for _ in range(12)]), Loop(), []
         async with asyncio.TaskGroup() as tasks:
-            errors_contained.start(tasks, "good", good.run)
-            tasks.create_task(errors_contained.keep("bad", bad.run, failed=shown.append), name="bad")
+            unexpected_errors.start(tasks, "good", good.run)
+            tasks.create_task(unexpected_errors.keep("bad", bad.run, failed=shown.append), name="bad")
             await asyncio.sleep(containment.PATIENCE_SECONDS + 1)
-            assert errors_contained.find_missing() is not None
+            assert unexpected_errors.find_missing() is not None
             await asyncio.sleep(600)
             pauses = [later - earlier for earlier, later in zip(bad.began, bad.began[1:], strict=False)]
             assert len(pauses) == len(shown) == 12
@@ -191,8 +191,8 @@ def test_a_loop_begins_again_after_pauses_that_grow_and_the_other_goes_on():
             assert containment.PAUSE_MAX_SECONDS / 2 <= pauses[-1] <= containment.PAUSE_MAX_SECONDS
             assert len(good.began) == 1
             # It has run for long enough since.
-            assert errors_contained.find_missing() is None
-            assert errors_contained.count_failing() == {"good": 0.0, "bad": 0.0}
+            assert unexpected_errors.find_missing() is None
+            assert unexpected_errors.count_failing() == {"good": 0.0, "bad": 0.0}
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
 
@@ -204,11 +204,11 @@ def test_a_loop_ends_with_an_error_that_is_to_end_the_daemon_and_not_with_one_of
         """Ends the daemon."""
 
     async def steps():
-        errors_contained = containment.Containment()
+        unexpected_errors = containment.Containment()
         loop = Loop(kube_errors.Unreachable("no answer"), Upgraded("other versions"))
         with pytest.raises(Upgraded):
-            await errors_contained.keep("bad", loop.run)
-        assert errors_contained.counts() == {"bad": 1.0}
+            await unexpected_errors.keep("bad", loop.run)
+        assert unexpected_errors.counts() == {"bad": 1.0}
 
     in_virtual_time(steps)
 
@@ -217,7 +217,7 @@ def test_a_loop_whose_task_foreign_code_cancels_begins_again():
     """A task group cancels the task that entered it, if foreign code leaves the group out of order."""
 
     async def steps():
-        errors_contained = containment.Containment()
+        unexpected_errors = containment.Containment()
         begun = []
 
         async def run():
@@ -228,10 +228,10 @@ def test_a_loop_whose_task_foreign_code_cancels_begins_again():
             await asyncio.Event().wait()
 
         async with asyncio.TaskGroup() as tasks:
-            kept = errors_contained.start(tasks, "fabric", run)
+            kept = unexpected_errors.start(tasks, "fabric", run)
             await asyncio.sleep(containment.PAUSE_FIRST_SECONDS + 1)
             assert len(begun) == 2
-            assert errors_contained.counts() == {"fabric": 1.0}
+            assert unexpected_errors.counts() == {"fabric": 1.0}
             kept.cancel()
         assert kept.cancelled()
 
@@ -241,7 +241,7 @@ def test_a_loop_whose_task_foreign_code_cancels_begins_again():
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_loop_that_is_cancelled_ends(fails):
     async def steps():
-        errors_contained = containment.Containment()
+        unexpected_errors = containment.Containment()
 
         async def run():
             try:
@@ -251,7 +251,7 @@ def test_a_loop_that_is_cancelled_ends(fails):
                     raise KeyError
 
         async with asyncio.TaskGroup() as tasks:
-            kept = errors_contained.start(tasks, "w", run)
+            kept = unexpected_errors.start(tasks, "w", run)
             await asyncio.sleep(1)
             kept.cancel()
         assert kept.cancelled()
@@ -261,8 +261,8 @@ def test_a_loop_that_is_cancelled_ends(fails):
 
 def test_a_callback_that_fails_is_made_again_with_the_state_that_was_reported_last():
     async def steps():
-        errors_contained = containment.Containment()
-        callbacks, seen, broken = containment.Callbacks(errors_contained, "watch"), [], {"a"}
+        unexpected_errors = containment.Containment()
+        callbacks, seen, broken = containment.Callbacks(unexpected_errors, "watch"), [], {"a"}
 
         def note_or_fail(old, new):
             if (new or old)[0] in broken:
@@ -273,25 +273,25 @@ def test_a_callback_that_fails_is_made_again_with_the_state_that_was_reported_la
         callbacks.tell("b", note_or_fail, None, "b1")
         callbacks.tell("a", note_or_fail, "a1", "a2")
         assert seen == [(None, "b1")]
-        assert errors_contained.count_failing() == {"watch": 1.0}
+        assert unexpected_errors.count_failing() == {"watch": 1.0}
         await asyncio.sleep(5)
         broken.clear()
         await asyncio.sleep(containment.PAUSE_MAX_SECONDS)
         assert seen == [(None, "b1"), (None, "a2")]
-        assert errors_contained.count_failing() == {"watch": 0.0}
-        tries = errors_contained.counts()["watch"]
+        assert unexpected_errors.count_failing() == {"watch": 0.0}
+        tries = unexpected_errors.counts()["watch"]
         callbacks.tell("a", note_or_fail, "a2", "a3")
         await asyncio.sleep(containment.PAUSE_MAX_SECONDS)
         assert seen[2:] == [("a2", "a3")]
-        assert errors_contained.counts()["watch"] == tries
+        assert unexpected_errors.counts()["watch"] == tries
 
     in_virtual_time(steps)
 
 
 def test_an_object_that_came_and_went_unreported_is_never_reported():
     async def steps():
-        errors_contained = containment.Containment()
-        callbacks, seen = containment.Callbacks(errors_contained, "watch"), []
+        unexpected_errors = containment.Containment()
+        callbacks, seen = containment.Callbacks(unexpected_errors, "watch"), []
 
         def note_and_fail(old, new):
             seen.append((old, new))
@@ -301,15 +301,15 @@ def test_an_object_that_came_and_went_unreported_is_never_reported():
         callbacks.tell("a", note_and_fail, "a1", None)
         await asyncio.sleep(600)
         assert seen == [(None, "a1")]
-        assert errors_contained.count_failing() == {"watch": 0.0}
+        assert unexpected_errors.count_failing() == {"watch": 0.0}
 
     in_virtual_time(steps)
 
 
 def test_nothing_is_called_after_the_end():
     async def steps():
-        errors_contained = containment.Containment()
-        callbacks, seen = containment.Callbacks(errors_contained, "watch"), []
+        unexpected_errors = containment.Containment()
+        callbacks, seen = containment.Callbacks(unexpected_errors, "watch"), []
 
         def callback():
             seen.append(1)
@@ -319,19 +319,19 @@ def test_nothing_is_called_after_the_end():
         callbacks.close()
         await asyncio.sleep(600)
         assert seen == [1]
-        assert errors_contained.count_failing() == {"watch": 0.0}
+        assert unexpected_errors.count_failing() == {"watch": 0.0}
 
     in_virtual_time(steps)
 
 
-async def test_an_exception_in_a_timer_is_counted_and_logged(errors_contained, caplog):
+async def test_an_exception_in_a_timer_is_counted_and_logged(unexpected_errors, caplog):
     loop = asyncio.get_running_loop()
     before = loop.get_exception_handler()
-    with errors_contained.callbacks():
+    with unexpected_errors.callbacks():
         loop.call_soon(raise_error, KeyError("x"))
-        await waiting.eventually(lambda: errors_contained.counts() == {"callbacks": 1.0})
+        await waiting.eventually(lambda: unexpected_errors.counts() == {"callbacks": 1.0})
     assert loop.get_exception_handler() is before
-    assert errors_contained.count_failing() == {"callbacks": 0.0}
+    assert unexpected_errors.count_failing() == {"callbacks": 0.0}
     assert [record.message for record in caplog.records] == [containment.MESSAGE]
 
 

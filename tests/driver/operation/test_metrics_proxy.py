@@ -53,7 +53,7 @@ async def allow(api):
 
 
 @pytest.fixture
-async def proxy_get(tmp_path, own_address, monkeypatch):
+async def ask_proxy(tmp_path, own_address, monkeypatch):
     """Yield a daemon's metrics behind the proxy: `await get(token)` returns status and text.
 
     The number alone ends a handshake.
@@ -85,53 +85,53 @@ async def proxy_get(tmp_path, own_address, monkeypatch):
         yield SimpleNamespace(get=get, address=(host, port), cluster=cluster, judge=judge, clock=clock)
 
 
-async def test_who_may_read_metrics_gets_them_and_nobody_else(proxy_get):
-    token = proxy_get.cluster.token_for
-    assert await proxy_get.get(token(READER)) == (200, PAGE)
-    status, text = await proxy_get.get(token(STRANGER))
+async def test_who_may_read_metrics_gets_them_and_nobody_else(ask_proxy):
+    token = ask_proxy.cluster.token_for
+    assert await ask_proxy.get(token(READER)) == (200, PAGE)
+    status, text = await ask_proxy.get(token(STRANGER))
     assert (status, "drawbar-metrics-reader" in text) == (403, True)
-    assert (await proxy_get.get("forged"))[0] == 401
-    assert (await proxy_get.get())[0] == 401
-    assert (await proxy_get.get(token(READER), path="/readyz"))[0] == 404
-    assert (await proxy_get.get(token(READER), method="POST"))[0] == 405
+    assert (await ask_proxy.get("forged"))[0] == 401
+    assert (await ask_proxy.get())[0] == 401
+    assert (await ask_proxy.get(token(READER), path="/readyz"))[0] == 404
+    assert (await ask_proxy.get(token(READER), method="POST"))[0] == 405
 
 
-async def test_unfinished_handshakes_are_bounded_and_keep_no_reader_out(proxy_get):
+async def test_unfinished_handshakes_are_bounded_and_keep_no_reader_out(ask_proxy):
     async with contextlib.AsyncExitStack() as stack:
         opened = []
         for _ in range(server.CONNECTIONS_LIMIT + 8):
-            reader, writer = await asyncio.open_connection(*proxy_get.address)
+            reader, writer = await asyncio.open_connection(*ask_proxy.address)
             stack.callback(writer.close)
             opened.append(reader)
         async with asyncio.timeout(30):
             await asyncio.gather(*(reader.read() for reader in opened[:8]))
-        assert await proxy_get.get(proxy_get.cluster.token_for(READER)) == (200, PAGE)
+        assert await ask_proxy.get(ask_proxy.cluster.token_for(READER)) == (200, PAGE)
 
 
-async def test_a_caller_is_reviewed_once_a_minute(proxy_get, monkeypatch):
-    asked, create = [], proxy_get.judge.api.create
+async def test_a_caller_is_reviewed_once_a_minute(ask_proxy, monkeypatch):
+    asked, create = [], ask_proxy.judge.api.create
 
     async def count_creation(kind, *arguments, **options):
         asked.append(kind.kind)
         return await create(kind, *arguments, **options)
 
-    monkeypatch.setattr(proxy_get.judge.api, "create", count_creation)
-    reader = proxy_get.cluster.token_for(READER)
+    monkeypatch.setattr(ask_proxy.judge.api, "create", count_creation)
+    reader = ask_proxy.cluster.token_for(READER)
     for _ in range(3):
-        assert (await proxy_get.get(reader))[0] == 200
+        assert (await ask_proxy.get(reader))[0] == 200
     assert asked == ["TokenReview", "SubjectAccessReview"]
-    proxy_get.clock.now += metrics_proxy.ALLOWED_SECONDS
-    assert (await proxy_get.get(reader))[0] == 200
+    ask_proxy.clock.now += metrics_proxy.ALLOWED_SECONDS
+    assert (await ask_proxy.get(reader))[0] == 200
     assert len(asked) == 4
 
 
 @pytest.mark.parametrize(
     "token", [b"\xff", b"a\x01b", b"x" * 3000, b""], ids=["bytes", "control", "long", "none"]
 )
-async def test_a_token_that_nobody_has_is_refused_without_a_word_in_the_log(proxy_get, token, caplog):
+async def test_a_token_that_nobody_has_is_refused_without_a_word_in_the_log(ask_proxy, token, caplog):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection(*proxy_get.address, ssl=context)
+    reader, writer = await asyncio.open_connection(*ask_proxy.address, ssl=context)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n\r\n" % token)
     answer = await reader.read()
     writer.close()
@@ -139,23 +139,23 @@ async def test_a_token_that_nobody_has_is_refused_without_a_word_in_the_log(prox
     assert caplog.messages == []
 
 
-async def test_a_flood_of_forged_tokens_is_forgotten_and_forgets_nobody_else(proxy_get, monkeypatch):
-    reader = proxy_get.cluster.token_for(READER)
-    assert await proxy_get.judge.judge(reader) == 200
+async def test_a_flood_of_forged_tokens_is_forgotten_and_forgets_nobody_else(ask_proxy, monkeypatch):
+    reader = ask_proxy.cluster.token_for(READER)
+    assert await ask_proxy.judge.judge(reader) == 200
     for number in range(metrics_proxy.CALLERS_MAX + 5):
-        assert await proxy_get.judge.judge(f"forged-{number}") == 401
-    assert len(proxy_get.judge._refused) == metrics_proxy.CALLERS_MAX
-    monkeypatch.setattr(proxy_get.judge.api, "create", None)
-    assert await proxy_get.judge.judge(reader) == 200
+        assert await ask_proxy.judge.judge(f"forged-{number}") == 401
+    assert len(ask_proxy.judge._refused) == metrics_proxy.CALLERS_MAX
+    monkeypatch.setattr(ask_proxy.judge.api, "create", None)
+    assert await ask_proxy.judge.judge(reader) == 200
 
 
-async def test_without_an_api_server_nobody_gets_metrics(proxy_get, monkeypatch):
+async def test_without_an_api_server_nobody_gets_metrics(ask_proxy, monkeypatch):
     async def unreachable(*_arguments, **_options):
         raise errors.Unreachable("no answer")
 
-    reader = proxy_get.cluster.token_for(READER)
-    monkeypatch.setattr(proxy_get.judge.api, "create", unreachable)
-    assert (await proxy_get.get(reader))[0] == 503
+    reader = ask_proxy.cluster.token_for(READER)
+    monkeypatch.setattr(ask_proxy.judge.api, "create", unreachable)
+    assert (await ask_proxy.get(reader))[0] == 503
 
 
 def test_each_start_has_a_certificate_of_its_own():

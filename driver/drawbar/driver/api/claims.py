@@ -21,7 +21,7 @@ SCHEDULED = "resource.kubernetes.io/delete-protection"
 # Of opaque parameters. Python compares and writes objects of less than about 900 levels.
 LEVELS_MAX = 500
 NAME_CHARS_MAX = 253
-"""Of an object, and so of the annotations above."""
+"""The most characters of an object's name, and so of the annotations above."""
 
 
 class AllocationResult(meta.Struct, frozen=True):

@@ -37,7 +37,7 @@ class Writes:
 
 
 @pytest.fixture
-async def open_store(tmp_path):
+async def shared_store(tmp_path):
     made = store.Store(cdifiles.CdiFiles(tmp_path / "cdi", "drawbar.dev"), tmp_path / "plugin")
     await made.restore(lambda stored: restoring.Restored(claims=stored.claims, specs={}))
     # So that the directory of the records exists.
@@ -46,14 +46,14 @@ async def open_store(tmp_path):
 
 
 @pytest.fixture
-def writes(open_store, monkeypatch):
+def writes(shared_store, monkeypatch):
     held = Writes()
     monkeypatch.setattr(sharedfiles, "sync_directory", held.sync)
     yield held
     held.go_on.set()
 
 
-async def _while_one_writes(open_store, writes, *calls):
+async def _while_one_writes(shared_store, writes, *calls):
     """Make the calls while another write is held up; return what they returned or raised."""
 
     async def outcome(call):
@@ -63,7 +63,7 @@ async def _while_one_writes(open_store, writes, *calls):
             return error
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(open_store.start(claim("one", "d1"), content("one")))
+        group.create_task(shared_store.start(claim("one", "d1"), content("one")))
         assert await asyncio.to_thread(writes.begun.wait, 20)
         waiting = [group.create_task(outcome(call)) for call in calls]
         await asyncio.sleep(0)
@@ -71,74 +71,74 @@ async def _while_one_writes(open_store, writes, *calls):
     return [task.result() for task in waiting]
 
 
-async def test_a_device_wanted_by_two_goes_to_the_first(open_store, writes, tmp_path):
+async def test_a_device_wanted_by_two_goes_to_the_first(shared_store, writes, tmp_path):
     outcomes = await _while_one_writes(
-        open_store,
+        shared_store,
         writes,
-        open_store.start(claim("a", "same"), content("a")),
-        open_store.start(claim("b", "same"), content("b")),
-        open_store.start(claim("c", "else"), content("c")),
+        shared_store.start(claim("a", "same"), content("a")),
+        shared_store.start(claim("b", "same"), content("b")),
+        shared_store.start(claim("c", "else"), content("c")),
     )
     assert outcomes[0] is None
     assert isinstance(outcomes[1], errors.PrepareError)
     assert outcomes[1].reason == reasons.DEVICE_IN_USE
     assert outcomes[2] is None
-    assert open_store.claims.keys() == {"first", "one", "a", "c"}
+    assert shared_store.claims.keys() == {"first", "one", "a", "c"}
     assert not (tmp_path / "cdi" / "drawbar.dev-b.json").exists()
 
 
-async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(open_store, writes, tmp_path):
+async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(shared_store, writes, tmp_path):
     outcomes = await _while_one_writes(
-        open_store,
+        shared_store,
         writes,
-        open_store.start(claim("bad", "x"), content("bad", env="A=\udcff")),
-        open_store.start(claim("good", "y"), content("good")),
+        shared_store.start(claim("bad", "x"), content("bad", env="A=\udcff")),
+        shared_store.start(claim("good", "y"), content("good")),
     )
     assert isinstance(outcomes[0], errors.PrepareError)
     assert outcomes[0].reason == reasons.CDI_FILE_FAILED
     assert outcomes[1] is None
     assert (tmp_path / "cdi" / "drawbar.dev-good.json").exists()
-    assert "bad" in open_store.claims
+    assert "bad" in shared_store.claims
 
 
-async def test_a_released_device_is_free_for_the_next_change(open_store, writes, tmp_path):
+async def test_a_released_device_is_free_for_the_next_change(shared_store, writes, tmp_path):
     outcomes = await _while_one_writes(
-        open_store,
+        shared_store,
         writes,
-        open_store.drop("first"),
-        open_store.start(claim("next", "other"), content("next")),
+        shared_store.drop("first"),
+        shared_store.start(claim("next", "other"), content("next")),
     )
     assert outcomes[0].uid == "first"
     assert outcomes[1] is None
-    assert open_store.claims.keys() == {"one", "next"}
+    assert shared_store.claims.keys() == {"one", "next"}
     assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
 
 
-async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(open_store, writes):
+async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(shared_store, writes):
     async with asyncio.TaskGroup() as group:
-        caller = group.create_task(open_store.start(claim("one", "d1"), content("one")))
+        caller = group.create_task(shared_store.start(claim("one", "d1"), content("one")))
         assert await asyncio.to_thread(writes.begun.wait, 20)
         caller.cancel()
         await asyncio.sleep(0)
         assert not caller.done()
         writes.go_on.set()
     assert caller.cancelled()
-    assert open_store.claims.keys() == {"first", "one"}
+    assert shared_store.claims.keys() == {"first", "one"}
 
 
-async def test_a_caller_cancelled_before_its_write_changes_nothing(open_store, writes):
+async def test_a_caller_cancelled_before_its_write_changes_nothing(shared_store, writes):
     async with asyncio.TaskGroup() as group:
-        group.create_task(open_store.start(claim("one", "d1"), content("one")))
+        group.create_task(shared_store.start(claim("one", "d1"), content("one")))
         assert await asyncio.to_thread(writes.begun.wait, 20)
-        waiting = group.create_task(open_store.drop("first"))
+        waiting = group.create_task(shared_store.drop("first"))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
         writes.go_on.set()
-    assert open_store.claims.keys() == {"first", "one"}
+    assert shared_store.claims.keys() == {"first", "one"}
 
 
-async def test_a_reading_that_began_before_a_change_does_not_undo_it(open_store, monkeypatch, tmp_path):
+async def test_a_reading_that_began_before_a_change_does_not_undo_it(shared_store, monkeypatch, tmp_path):
     is_read, go_on, scan = threading.Event(), threading.Event(), store.Store._scan
 
     def scan_slowly(files, *view):
@@ -152,11 +152,11 @@ async def test_a_reading_that_began_before_a_change_does_not_undo_it(open_store,
     # The directory has changed, so the next reading scans it.
     (tmp_path / "plugin" / "claims" / ".other").touch()
     async with asyncio.TaskGroup() as group:
-        reading = group.create_task(asyncio.to_thread(lambda: open_store.claims))
+        reading = group.create_task(asyncio.to_thread(lambda: shared_store.claims))
         assert await asyncio.to_thread(is_read.wait, 20)
-        change = group.create_task(open_store.start(claim("next", "d1"), content("next")))
+        change = group.create_task(shared_store.start(claim("next", "d1"), content("next")))
         await asyncio.sleep(0)
         go_on.set()
         await change
     assert reading.result().keys() == {"first"}
-    assert open_store.claims.keys() == {"first", "next"}
+    assert shared_store.claims.keys() == {"first", "next"}

@@ -46,7 +46,7 @@ class Selection:
         slots: hot-plug slots of the node's own devices, by name or pattern such as `*`; all others are a fabric's.
         virtual_functions: offer each virtual function in place of its device.
         clean: the treatment of a device between two claims.
-        bind_when_ready: classes: their pods are bound only when the device is ready.
+        bind_when_ready: the classes of devices to make ready before a pod is bound.
         despite_others: devices, by name or pattern such as `gpu-*`, to offer even if another driver, a device plugin
             or a process has them.
         plugin_resources: the cards of further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
