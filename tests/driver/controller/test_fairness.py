@@ -54,14 +54,18 @@ async def wait_until_connected(cluster, *devices):
     await waiting.until(list_connected, set(devices).issubset)
 
 
+async def serve_one_at_a_time(cluster):
+    can = await cluster.fabric.capabilities()
+
+    async def capabilities():
+        return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
+
+    cluster.fabric.capabilities = capabilities
+
+
 async def test_a_namespace_waits_for_one_operation_of_another_and_not_for_all(controller_world):
     async with controller_world(**SHAPE, attachSeconds=0.3) as cluster:
-        can = await cluster.fabric.capabilities()
-
-        async def one_at_a_time():
-            return dataclasses.replace(can, serialization_scope=contract.SerializationScope.FABRIC)
-
-        cluster.fabric.capabilities = one_at_a_time
+        await serve_one_at_a_time(cluster)
         cluster.start()
         await cluster.make_fabric()
         await cluster.wait_for_slices()
@@ -83,6 +87,21 @@ async def test_attaches_beyond_a_namespaces_rate_wait_and_those_of_others_do_not
         for device in DISKS[:4]:
             await allocate(cluster, "noisy", device)
         await waiting.until(cluster.attachments, lambda made: len(made) == 4)
+        await waiting.eventually(lambda: len(cluster.calls("attach")) == 2)
+        await allocate(cluster, "quiet", DISKS[5])
+        await wait_until_connected(cluster, DISKS[5])
+        assert len(cluster.calls("attach")) == 3
+
+
+async def test_a_busy_manager_serves_others_while_a_namespace_waits_for_its_rate(controller_world):
+    async with controller_world(**SHAPE, attachSeconds=0.3) as cluster:
+        await serve_one_at_a_time(cluster)
+        cluster.start()
+        await cluster.make_fabric(policy={"attachesPerNamespacePerMinute": 2})
+        await cluster.wait_for_slices()
+        await make_namespaces(cluster)
+        for device in DISKS[:4]:
+            await allocate(cluster, "noisy", device)
         await waiting.eventually(lambda: len(cluster.calls("attach")) == 2)
         await allocate(cluster, "quiet", DISKS[5])
         await wait_until_connected(cluster, DISKS[5])

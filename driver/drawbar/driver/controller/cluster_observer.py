@@ -147,6 +147,8 @@ class ClusterObserver:
             self._context.latency.note_change(key, old, new)
         opened, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
         if opened is not None:
+            if new is None:
+                opened.attaches.leave(key)
             held, node = opened.inventory.held, attachment.spec.node_name
             opened.update_holdings(
                 held.add_part(

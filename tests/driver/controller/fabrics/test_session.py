@@ -244,7 +244,7 @@ async def test_an_attach_waits_behind_other_devices_and_for_the_minute_of_its_na
     first, second = (names.DeviceKey(fabric="f", device=device) for device in ("d0", "d1"))
     now = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
     assert opened.describe_queue(second, "ns", now) == ""
-    opened.attaches.add("ns", now)
+    opened.attaches.act("ns", first, now)
     assert "policy.attachesPerNamespacePerMinute of Fabric f" in opened.describe_queue(second, "ns", now)
     assert opened.describe_queue(second, "other", now) == ""
     assert opened.describe_queue(second, "ns", now + datetime.timedelta(minutes=1)) == ""

@@ -17,8 +17,9 @@ from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
 
-# A part that waits for the fabric is woken when its operation may begin; this is for a deadline that passes meanwhile.
-WAIT_SECONDS = 5.0
+# A part that waits for the fabric is woken when its operation may begin; one that waits for the limit of its namespace is
+# not woken when others leave the line. In both cases a deadline may pass meanwhile.
+LOOK_SECONDS = 15.0
 # The wait for an operation without a record: less than a claim waits for its device.
 BLOCKER_SECONDS = 60.0
 _ORPHAN_ATTEMPT_SECONDS = 10
@@ -45,12 +46,14 @@ class FabricActions:
             case actions.CallFabric(side=side):
                 if side is outcomes.Side.ATTACH and context.ahead_of(self._part.context, self._part.existing):
                     return attach.QUEUE_LOOK_SECONDS
-                pause = self._pause_seconds(side)
-                self._waits = pause > 0 or not self._part.opened.manager.queue.take(
+                if pause := self._pause_seconds(side):
+                    # Meanwhile the manager serves others.
+                    return self._look_within(min(pause, LOOK_SECONDS), side)
+                self._waits = not self._part.opened.manager.queue.take(
                     self._part.key, self._part.existing.spec.host_id, self._part.namespace
                 )
                 if self._waits:
-                    return self._look_within(pause or WAIT_SECONDS, side)
+                    return self._look_within(LOOK_SECONDS, side)
                 await self._call(side)
             case actions.Cancel(side=side):
                 await self._cancel(side)
@@ -87,8 +90,8 @@ class FabricActions:
         if side is not outcomes.Side.ATTACH or not self._part.namespace:
             return 0.0
         now = self._part.cluster.clock()
-        free_at = self._part.opened.find_next_attach(self._part.namespace, now)
-        return max(0.0, (free_at - now).total_seconds()) if free_at is not None else 0.0
+        turn = self._part.opened.find_turn(self._part.namespace, self._part.key, now)
+        return (turn - now).total_seconds() if turn is not None else 0.0
 
     async def _ask(self, side: outcomes.Side) -> None:
         uid, seen = self._part.existing.metadata.uid, self._part.device
@@ -123,7 +126,9 @@ class FabricActions:
         )
         try:
             if side is outcomes.Side.ATTACH:
-                self._part.opened.attaches.add(self._part.namespace, self._part.cluster.clock())
+                self._part.opened.attaches.act(
+                    self._part.namespace, self._part.key, self._part.cluster.clock()
+                )
                 operation = await adapter.attach(
                     contract.AttachRequest(
                         request_id=request_id,

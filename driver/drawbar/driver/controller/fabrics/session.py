@@ -79,7 +79,7 @@ class Session:
         self.usable_nodes: int | None = None
         self.is_all_tainted = False
         self.faults = faults.Ledger()
-        self.attaches: rates.Rate[str] = rates.Rate(ATTACHES_WINDOW)
+        self.attaches: rates.Line[str, names.DeviceKey] = rates.Line(ATTACHES_WINDOW)
         self.erasures: rates.Rate[str] = rates.Rate(ERASURES_WINDOW)
         self.pairs = pairs.Pairs()
 
@@ -122,18 +122,22 @@ class Session:
         """Return the device of that DRA name, as last reported."""
         return self.inventory.devices.get(name)
 
-    def find_next_attach(self, namespace: str, now: datetime.datetime) -> datetime.datetime | None:
-        """Return when the next attach for the namespace may begin, or None if it may now."""
-        return self.attaches.free_at(namespace, self.spec.policy.attaches_per_namespace_per_minute, now)
+    def find_turn(
+        self, namespace: str, key: names.DeviceKey, now: datetime.datetime
+    ) -> datetime.datetime | None:
+        """Return when the device may be attached for the namespace, or None if it may now."""
+        limit = self.spec.policy.attaches_per_namespace_per_minute
+        return self.attaches.find_turn(namespace, key, limit, now)
 
     def describe_queue(self, key: names.DeviceKey, namespace: str, now: datetime.datetime) -> str:
         """Return the obstacle of an attach, as a clause: busy manager or limited namespace; empty without one."""
         if self.manager.queue.is_waiting(key):
             return "the fabric manager is busy with other devices"
-        if not namespace or self.find_next_attach(namespace, now) is None:
+        limit = self.spec.policy.attaches_per_namespace_per_minute
+        if not namespace or self.attaches.acts.free_at(namespace, limit, now) is None:
             return ""
         return (
-            f"namespace {namespace} has begun {self.spec.policy.attaches_per_namespace_per_minute} attaches within a minute, as many "
+            f"namespace {namespace} has begun {limit} attaches within a minute, as many "
             f"as policy.attachesPerNamespacePerMinute of Fabric {self.name} allows"
         )
 

@@ -306,7 +306,7 @@ class Gauges:
             "limited_namespaces",
             "Namespaces at policy.attachesPerNamespacePerMinute.",
             lambda opened: self._count_exhausted(
-                opened.attaches, opened.spec.policy.attaches_per_namespace_per_minute
+                opened.attaches.acts, opened.spec.policy.attaches_per_namespace_per_minute
             ),
         )
         measured.watch(
