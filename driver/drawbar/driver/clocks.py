@@ -12,12 +12,10 @@ from collections.abc import Callable
 
 Clock = Callable[[], datetime.datetime]
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
 
 def steady() -> datetime.datetime:
     """Return the moment on the machine's monotonic clock; only differences between two of them mean something."""
-    return _EPOCH + datetime.timedelta(seconds=time.monotonic())
+    return datetime.datetime.fromtimestamp(time.monotonic(), datetime.UTC)
 
 
 def time_of_day() -> datetime.datetime:

@@ -7,6 +7,7 @@ then names the remaining tasks and threads.
 
 import asyncio
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -82,6 +83,8 @@ async def _run_until_signal(daemon: Coroutine[Any, Any, None], deadline: "_Deadl
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    # Modules live as long as the process; without this, each full collection looks at all of their objects.
+    gc.freeze()
     try:
         await daemon
     except asyncio.CancelledError:

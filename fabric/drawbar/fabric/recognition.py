@@ -127,17 +127,23 @@ def forecast(device: "inventory.Device", *, has_slot: bool = False) -> Forecast:
         device: from the fabric manager.
         has_slot: whether the manager names the slots of the hosts' ports.
     """
-    kinds = {
-        shown.kind
-        for shown in expand(device.identifiers)
-        if _is_readable(shown, device.device_class, device.pci_vendor_id)
-    }
-    undeclared = witnesses.identifier(Kind.SERIAL, device.serial or "")
-    if undeclared is not None:
-        kinds |= _kinds_by_form(undeclared, device)
+    kinds = _list_readable_kinds(device.identifiers, device.serial, device.device_class, device.pci_vendor_id)
     ordered = tuple(kind for kind in STRENGTH if kind in kinds)
     needs_driver = bool(ordered) and not kinds & WITHOUT_DRIVER
     return Forecast(kinds=ordered, has_slot=has_slot, needs_driver=needs_driver)
+
+
+# A device is attached again and again.
+@functools.lru_cache(READINGS_KEPT)
+def _list_readable_kinds(
+    listed: tuple[Identifier, ...], serial: str | None, device_class: DeviceClass, vendor: int | None
+) -> frozenset[Kind]:
+    """Return the kinds of a device's identifiers that a node can read as well."""
+    kinds = {shown.kind for shown in expand(listed) if _is_readable(shown, device_class, vendor)}
+    undeclared = witnesses.identifier(Kind.SERIAL, serial or "")
+    if undeclared is not None:
+        kinds |= _kinds_by_form(undeclared, device_class, vendor)
+    return frozenset(kinds)
 
 
 def parse_pci_id(text: str) -> tuple[str, str] | None:
@@ -224,18 +230,18 @@ def _macs(digits: str) -> list[tuple[Kind, str]]:
             return []
 
 
-def _kinds_by_form(undeclared: Identifier, device: "inventory.Device") -> set[Kind]:
+def _kinds_by_form(undeclared: Identifier, device_class: DeviceClass, vendor: int | None) -> set[Kind]:
     """Return the readable kinds of a serial number, as far as its form shows them."""
     kinds = {
         reading.kind
         for reading in expand((undeclared,))
-        if isinstance(reading, Derived) and _is_readable(reading, device.device_class, device.pci_vendor_id)
+        if isinstance(reading, Derived) and _is_readable(reading, device_class, vendor)
     }
     if not _DISTINCT.fullmatch(undeclared.value):
         # Decimal digits alone can be a number of any kind. Of CXL memory they are the one that its kernel shows.
-        is_memory = device.device_class is DeviceClass.CXL_MEMORY
+        is_memory = device_class is DeviceClass.CXL_MEMORY
         kinds &= {*_TEXTS, Kind.PCIE_DSN} if is_memory else _TEXTS
-    return kinds if device.device_class is DeviceClass.GPU else kinds - {Kind.GPU_UNIQUE_ID}
+    return kinds if device_class is DeviceClass.GPU else kinds - {Kind.GPU_UNIQUE_ID}
 
 
 def _is_readable(shown: Identifier, device_class: DeviceClass, vendor: int | None) -> bool:
