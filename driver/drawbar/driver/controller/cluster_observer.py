@@ -215,11 +215,7 @@ class ClusterObserver:
         _, observed = self._cluster.observers.change(old, new)
         self._cluster.unattached.change(old, new)
         self._cluster.retries.change(old, new)
-        moved = tuple(
-            key
-            for key in devices
-            if facts.has_moved(self._cluster, key, had) or facts.has_moved(self._cluster, key, has)
-        )
+        moved = tuple(key for key in devices if facts.has_moved(self._cluster, key, had, has))
         changed = tuple(key for key in devices if (key in had) != (key in has))
         for fabric in {key.fabric for key in changed}:
             opened = self._cluster.sessions.get(fabric)

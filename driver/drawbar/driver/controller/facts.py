@@ -26,17 +26,19 @@ def has_composites(cluster: Cluster, fabric_name: str) -> bool:
     return wanted or cluster.pools.has_composites(fabric_name)
 
 
-def has_moved(cluster: Cluster, key: names.DeviceKey, results: claims.ResultByDevice) -> bool:
+def has_moved(cluster: Cluster, key: names.DeviceKey, *allocations: claims.ResultByDevice) -> bool:
     """Return whether the device was allocated from a pool other than its present one."""
-    device = _device(cluster, key) if key in results else None
-    if device is None:
+    device, session = _device(cluster, key), cluster.sessions.get(key.fabric)
+    if device is None or session is None:
         return False
-    reach, pool = names.reach_key(device.reach_groups), results[key].pool
+    reach, is_refused = names.reach_key(device.reach_groups), session.pairs.has(key.device)
     home = names.pool(key.fabric, device.enclosure, reach=reach)
-    is_within = pool == home or pool.startswith(f"{home}/")
-    session = cluster.sessions.get(key.fabric)
-    is_refused = session is not None and session.pairs.has(key.device)
-    return not is_within or names.reach_of(pool) != reach or bool(names.refusal_of(pool)) != is_refused
+    return any(
+        not (pool == home or pool.startswith(f"{home}/"))
+        or names.reach_of(pool) != reach
+        or bool(names.refusal_of(pool)) != is_refused
+        for pool in {results[key].pool for results in allocations if key in results}
+    )
 
 
 def shows_owner(cluster: Cluster, key: names.DeviceKey) -> bool:

@@ -8,6 +8,7 @@ shares: a manager's device with such an id is not shown (`fabrics.session`).
 Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS subdomains joined by `/`).
 """
 
+import functools
 import hashlib
 import re
 import uuid
@@ -18,6 +19,7 @@ import msgspec
 from drawbar.driver.api import attachments, dnsnames
 
 HASH_CHARS = 8
+LABELS_KEPT = 8192
 SHARE_PREFIX = "share-"
 _SHARE = re.compile(rf"{SHARE_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 _MODEL, _REACH, _REFUSED = "model.", "reach.", "refused."
@@ -48,6 +50,7 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return attachments.name(self.fabric, self.device)
 
 
+@functools.lru_cache(LABELS_KEPT)
 def label(text: str, *, room: int = 0) -> str:
     """Return a DNS label for any id, with `room` characters to spare; equal labels mean equal ids, except for equal hashes."""
     most = dnsnames.LABEL_CHARS - room

@@ -23,7 +23,7 @@ from typing import Any
 
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.catalogue import reasons
-from drawbar.driver.kube import client, errors, exclusions, kinds, pacing
+from drawbar.driver.kube import answers, client, errors, exclusions, kinds, pacing
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ class Recorder:
                     series.name,
                     counted,
                     content=client.Patch.MERGE,
-                    into=dict[str, Any],
+                    into=answers.Kinded,
                     namespace=namespace,
                 )
             except errors.NotFound:
@@ -220,7 +220,7 @@ class Recorder:
                 series.name = ""
             else:
                 return
-        await self._api.create(kinds.EVENT, event | counted, into=dict[str, Any], namespace=namespace)
+        await self._api.create(kinds.EVENT, event | counted, into=answers.Kinded, namespace=namespace)
         series.name = event["metadata"]["name"]
 
     def _claim(self, claim: attachments.ClaimReference | None, kind: str, reason: str, message: str) -> None:
