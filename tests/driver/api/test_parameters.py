@@ -217,6 +217,17 @@ def test_a_claim_changes_nothing_that_its_class_sets():
     )
 
 
+@pytest.mark.parametrize("source", ["FromClass", "FromClaim"])
+def test_a_device_with_its_vendors_files_is_never_only_read(source):
+    of_class = ("FromClass", ("req",), {"vendorKind": "nvidia.com/gpu"})
+    text = catch_refusal(of_class, (source, ("req",), {"deviceFiles": {"readOnly": True}}))
+    assert text == (
+        "opaque parameters: deviceFiles.readOnly has no effect with vendorKind, whose files let a container write: leave one "
+        "of them out"
+    )
+    assert resolve_configurations(of_class, (source, ("req",), {"deviceFiles": {"readOnly": False}}))
+
+
 @pytest.mark.parametrize("by_class", [None, "devdax", "system-ram"])
 @pytest.mark.parametrize("wanted", [{"mode": "system-ram"}, {"mode": "system-ram", "interleave": True}])
 def test_a_claim_alone_makes_no_memory_of_the_node(by_class, wanted):

@@ -119,6 +119,8 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
         yield "memory.granularity is that of an interleaved region: give memory.interleave: true, too"
     if merged.virtual_functions.offered and not merged.virtual_functions.groups:
         yield "virtualFunctions.offered needs virtualFunctions.groups: name some"
+    if merged.vendor_kind is not None and merged.device_files.read_only:
+        yield "deviceFiles.readOnly has no effect with vendorKind, whose files let a container write: leave one of them out"
     for topic, hook in (("drain", merged.drain), ("cleanUp", merged.clean_up)):
         if hook.timeout_seconds is not None and hook.hook is None:
             yield f"{topic}.timeoutSeconds is a hook's: name it in {topic}.hook"

@@ -83,7 +83,7 @@ class DeviceFiles(meta.Struct, frozen=True):
     """The device's files in a container.
 
     Attributes:
-        read_only: the container may only read the device's files.
+        read_only: the container may only read the device's files; not with `vendorKind`.
         user: the number of the files' owner in the container.
         group: the same for the group.
         mode: permission bits of the files, octal, as a string such as `"0660"`.

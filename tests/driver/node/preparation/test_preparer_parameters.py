@@ -283,7 +283,7 @@ async def test_the_runtime_gets_the_device_by_its_vendors_file_too(world):
     address = world.card(world.attached[0]).address
     vendor_file(world, "all", address)
     (prepared,) = await world.preparer.prepare(name)
-    assert prepared.cdi_ids == [f"drawbar.dev/device={name.uid}-d1", f"{VENDOR}={address}"]
+    assert prepared.cdi_ids == [f"{VENDOR}={address}", f"drawbar.dev/device={name.uid}-d1"]
 
 
 async def test_a_vendors_file_without_the_device_is_waited_for_and_named(world):

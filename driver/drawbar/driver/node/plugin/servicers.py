@@ -99,8 +99,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cdi_ids(self) -> list[str]:
-        """Return all CDI ids for the container runtime."""
-        return [self.cdi_id] if self.vendor_id is None else [self.cdi_id, self.vendor_id]
+        """Return all CDI ids for the container runtime. Of a file in both, the runtime takes the last owner and mode."""
+        return [self.cdi_id] if self.vendor_id is None else [self.vendor_id, self.cdi_id]
 
 
 class Preparation(Protocol):
