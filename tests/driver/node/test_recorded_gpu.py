@@ -96,6 +96,19 @@ def test_it_is_well(sysfs, inventory):
     assert (reading.asleep, reading.silent) == (False, ())
 
 
+def test_nvidias_container_runtime_adds_no_other_gpu(sysfs, inventory):
+    # As in an image with CUDA.
+    container = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+    own = describe(sysfs, inventory)
+    content = spec.Spec(kind="drawbar.dev/device", devices=(own,))
+    files.write(sysfs.parent / "cdi" / "drawbar.dev-u1.json", content)
+    made = runtime.create(
+        container, [content.qualify(own)], directories=[sysfs.parent / "cdi"], check_device_nodes=False
+    )
+    shown = [entry for entry in made["process"]["env"] if entry.startswith("NVIDIA_")]
+    assert shown == ["NVIDIA_VISIBLE_DEVICES=void"]
+
+
 def find_vendor_id(sysfs, inventory, folder):
     names = classes.by_name("gpu").names(inventory.card_of(GPU), classes.Host.from_sysfs(sysfs))
     return files.find([folder], VENDOR_KIND, names=names, own=frozenset({"/dev/nvidia0"}), common=SHARED)
