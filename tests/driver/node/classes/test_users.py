@@ -233,6 +233,7 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
     ("name", "remedy"),
     [
         ("nvidia-persiste", ": run nvidia-smi -i {address} -pm 0"),
+        ("nvidia-cuda-mps", ": run echo quit | nvidia-cuda-mps-control"),
         ("dcgm-exporter", ": leave {address} out of its GPUs, or restart it when no pod has the GPU"),
         ("python", ""),
     ],

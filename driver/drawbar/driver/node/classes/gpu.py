@@ -25,6 +25,7 @@ _NO_OTHER_GPU = "NVIDIA_VISIBLE_DEVICES=void"
 # For programs that open all GPUs of a host, by the first 15 characters of their names.
 _REMEDIES = {
     "nvidia-persiste": "run nvidia-smi -i {address} -pm 0",
+    "nvidia-cuda-mps": "run echo quit | nvidia-cuda-mps-control",
     "nv-hostengine": _EXPORTER,
     "dcgm-exporter": _EXPORTER,
     "gpuagent": _EXPORTER,

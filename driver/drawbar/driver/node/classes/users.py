@@ -1,8 +1,9 @@
 """The users of a device, in words for an operator; `release.plan` waits until there are none.
 
 Processes with an open device file are found in /proc, as `fuser` finds them. Only the links of /proc/PID/fd that lead to
-a device file are followed. A hung network file system elsewhere therefore does not block the search. Two kinds of user
-are not seen: a mapping after its file was closed, and users inside the kernel. A block device has further users: mounts
+a device file are followed. A hung network file system elsewhere therefore does not block the search. Four kinds of user
+are not seen: a mapping after its file was closed, a device file with another name outside /dev, GPU memory that a CUDA
+program exported before it ended (only /dev/nvidiactl is open), and users inside the kernel. A block device has further users: mounts
 in any mount namespace, swap, md and dm, and file systems on several devices.
 
 Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst; Documentation/ABI/stable/sysfs-block for
