@@ -268,6 +268,20 @@ def test_problems_of_a_node_are_reported_with_remedies(changes, expected):
     assert all(finding.remedy for finding in reported if finding.severity is not Severity.OK)
 
 
+@pytest.mark.parametrize("runtime", ["", "containerd://1.7.2", "docker://29.0.1"])
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_command_that_has_just_run_is_no_remedy(is_read, runtime):
+    node = LOST
+    if runtime:
+        info = core.NodeInfo(container_runtime_version=runtime)
+        node = core.Node(metadata=NODE.metadata, status=core.NodeStatus(node_info=info))
+    files = () if is_read else None
+    reported = host.plan(msgspec.structs.replace(WELL, runtime_files=files, node=node))
+    (remedy,) = [each.remedy for each in reported if each.check in (Check.HOST_CDI, Check.NODES_RUNTIME)]
+    assert ("--host-root" in remedy) != is_read
+    assert ("containerd config dump" in remedy) == is_read
+
+
 FINDINGS = (
     findings.make_ok(Check.SERVER_VERSION, "API server x", "is Kubernetes v1.36.2"),
     Finding(

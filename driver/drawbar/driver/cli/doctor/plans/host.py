@@ -341,20 +341,24 @@ def _cdi(host: Host) -> Iterator[Finding]:
     version = node.status.node_info.container_runtime_version if isinstance(node, core.Node) else ""
     judged = list(plan_runtime(host.runtime_files or (), host.cdi_dir, version))
     yield from judged
-    if not judged and isinstance(node, core.Node):
-        yield from node_plan.runtimes([node])
-    elif not judged:
-        why = (
-            "its configuration is not read without --host-root"
-            if host.runtime_files is None
-            else "no configuration of containerd or CRI-O is there, so its defaults count"
-        )
-        yield findings.make_note(
-            Check.HOST_CDI,
-            SUBJECT,
-            f"{why}; this does not show whether containers get their devices (CDI)",
-            "on the host: drawbar doctor --node --host-root /",
-        )
+    if judged:
+        return
+    is_read = host.runtime_files is not None
+    verify = node_plan.IN_FORCE if is_read else node_plan.VERIFY
+    if isinstance(node, core.Node):
+        yield from node_plan.runtimes([node], verify)
+        return
+    why = (
+        "no configuration of containerd or CRI-O is there, so its defaults count"
+        if is_read
+        else "its configuration is not read without --host-root"
+    )
+    yield findings.make_note(
+        Check.HOST_CDI,
+        SUBJECT,
+        f"{why}; this does not show whether containers get their devices (CDI)",
+        verify,
+    )
 
 
 def _judge_left_out(host: Host) -> Iterator[Finding]:

@@ -378,7 +378,7 @@ def _iommu(machine: Machine) -> Iterator[Finding]:
     remedy = (
         f"take {off} off the kernel's command line and reboot"
         if off is not None
-        else "turn on VT-d, AMD-Vi or SMMU in the firmware's setup, and on Intel boot the kernel with intel_iommu=on iommu=pt"
+        else "turn on VT-d, AMD-Vi or SMMU in the firmware's setup, or the virtual machine's IOMMU, and on Intel boot the kernel with intel_iommu=on iommu=pt"
     )
     if iommu.users:
         yield findings.make_warning(

@@ -19,7 +19,9 @@ CLASSIC_OLDEST = 27
 UNREADY_MAX = 20
 """The most pods that are named one by one."""
 _RUNTIME = re.compile(r"([\w.-]+)://v?([0-9]{1,9})\.([0-9]{1,9})")
-_VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
+VERIFY = "on the node, drawbar doctor --node --host-root / reads the runtime's configuration"
+IN_FORCE = "containerd config dump | grep cdi, or crio status config | grep cdi, shows the settings in force"
+"""How to verify the settings of a runtime: with its files unread, and without files."""
 GONE = "is gone, but a device is attached there, or is to be"
 GONE_REMEDY = "bring the machine back, or wait: policy.nodeGoneSeconds later its devices are detached"
 
@@ -83,8 +85,12 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
     return findings.make_ok(check, subject, kubelet)
 
 
-def runtimes(nodes: Sequence[core.Node]) -> Iterator[Finding]:
+def runtimes(nodes: Sequence[core.Node], verify: str = VERIFY) -> Iterator[Finding]:
     """Yield the findings on container runtimes without CDI, judged by their versions.
+
+    Args:
+        nodes: the nodes.
+        verify: how to verify a runtime's configuration, as the end of a remedy.
 
     Source: containerd 1.7 (`enable_cdi`, off by default) and 2.0 (on); CRI-O 1.23 and later (always on).
     """
@@ -92,7 +98,7 @@ def runtimes(nodes: Sequence[core.Node]) -> Iterator[Finding]:
     for node in nodes:
         by_version.setdefault(node.status.node_info.container_runtime_version, []).append(node.metadata.name)
     for version, members in sorted(by_version.items()):
-        severity, message, remedy = _runtime(version)
+        severity, message, remedy = _runtime(version, verify)
         yield Finding(
             check=Check.NODES_RUNTIME,
             severity=severity,
@@ -102,7 +108,7 @@ def runtimes(nodes: Sequence[core.Node]) -> Iterator[Finding]:
         )
 
 
-def _runtime(version: str) -> tuple[Severity, str, str]:
+def _runtime(version: str, verify: str) -> tuple[Severity, str, str]:
     parsed = _RUNTIME.match(version)
     name = parsed[1] if parsed else ""
     release = (int(parsed[2]), int(parsed[3])) if parsed else (0, 0)
@@ -113,14 +119,14 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
         message = (
             f"{version} has CDI off unless its configuration turns it on, which cannot be seen from here"
         )
-        return Severity.WARNING, message, f"set enable_cdi = true in its config.toml, or use 2.0; {_VERIFY}"
+        return Severity.WARNING, message, f"set enable_cdi = true in its config.toml, or use 2.0; {verify}"
     if name == "cri-o" and release < (1, 23):
         message = f"{version} knows no CDI devices: containers do not get theirs"
         return Severity.ERROR, message, "upgrade CRI-O"
     if name in ("containerd", "cri-o"):
         return Severity.OK, f"{version} has CDI on by default", ""
     message = f"the container runtime's version, {version or 'which is empty'}, does not show whether containers get their devices (CDI)"
-    return Severity.NOTE, message, f"see the runtime's documentation; {_VERIFY}"
+    return Severity.NOTE, message, f"see the runtime's documentation; {verify}"
 
 
 def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Finding]:
