@@ -63,6 +63,32 @@ def test_a_ready_claim_on_a_node_without_a_daemon(explain_command, cluster):
     assert "kubectl label node node-1 " in daemon["remedy"]
 
 
+async def fill_second_pool(api):
+    """Give the claim `second` the 65th device of node-1."""
+    pool = {"name": "node-1/1", "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "disk-65", "attributes": {"class": {"string": "nvme"}}}
+    spec = {"driver": "drawbar.dev", "pool": pool, "nodeName": "node-1", "devices": [device]}
+    body = {"apiVersion": kinds.SLICE.api_version, "kind": kinds.SLICE.kind, "metadata": {"name": "second"}}
+    await api.create(kinds.SLICE, body | {"spec": spec}, into=dict)
+    requests = [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]
+    body |= {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind}
+    await api.create(
+        kinds.CLAIM, body | {"spec": {"devices": {"requests": requests}}}, into=dict, namespace="default"
+    )
+    result = {"request": "disk", "driver": "drawbar.dev", "pool": "node-1/1", "device": "disk-65"}
+    status = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    await patch(api, kinds.CLAIM, "second", status, namespace="default", subresource="status")
+
+
+@pytest.mark.parametrize("claim", ["local", "second"])
+def test_nothing_is_called_ready_whose_readiness_nobody_reports(explain_command, cluster, claim):
+    cluster(fill_second_pool)
+    _, by_check = explain_by_check(explain_command, f"claim/{claim}")
+    assert "claims.ready" not in by_check
+    (allocated,) = by_check["claims.allocated"]
+    assert (allocated["severity"], "as the pod starts" in allocated["message"]) == ("ok", True)
+
+
 async def run_daemon(api, node):
     body = {
         "apiVersion": "v1",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from drawbar.driver.api import claims, meta
+from drawbar.driver.api import claims, meta, nodepools
 from drawbar.driver.catalogue import attachment_conditions, links
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
@@ -37,8 +37,31 @@ def judge(world: observed.World, claim: observed.Claim) -> Iterator[Finding]:
         )
     listed = [finding for result in results for finding in _judge_result(world, whole, result, subject)]
     yield from listed
-    if results and not listed:
+    if not results or listed:
+        return
+    if all(
+        result.binding_conditions or not _is_of_node(result, _find_device(world, result))
+        for result in results
+    ):
         yield findings.make_ok(Check.CLAIMS_READY, subject, "its devices are ready")
+    else:
+        # Nobody reports the readiness of such a node's own device; the kubelet's Events have its failure.
+        yield findings.make_ok(
+            Check.CLAIMS_ALLOCATED,
+            subject,
+            "has its devices, and the node makes them ready as the pod starts",
+        )
+
+
+def _find_device(world: observed.World, result: claims.AllocationResult) -> tree.Device | None:
+    return next(
+        (entry for entry in world.devices if (entry.pool, entry.name) == (result.pool, result.device)), None
+    )
+
+
+def _is_of_node(result: claims.AllocationResult, device: tree.Device | None) -> bool:
+    """Return whether the allocated device is a node's own."""
+    return nodepools.is_pool(result.pool, device.node if device is not None else result.pool)
 
 
 def _describe_deletion(whole: claims.ResourceClaim | None, claim: observed.Claim, subject: str) -> Finding:
@@ -63,9 +86,7 @@ def _judge_result(
 ) -> Iterator[Finding]:
     """Yield the finding on an allocated device that failed or is not ready."""
     conditions = claim.conditions(result)
-    device = next(
-        (entry for entry in world.devices if (entry.pool, entry.name) == (result.pool, result.device)), None
-    )
+    device = _find_device(world, result)
     failed = [meta.find(conditions, name) for name in result.binding_failure_conditions]
     for condition in failed:
         if condition is not None and condition.is_true:
@@ -93,7 +114,7 @@ def _judge_result(
         not result.binding_conditions
         and device is not None
         and device.attachment == ""
-        and "/" in result.pool
+        and not _is_of_node(result, device)
     ):
         yield findings.make_error(
             Check.CLAIMS_READY,
