@@ -24,7 +24,7 @@ from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import residents
 
 OPEN_SECONDS = 30.0
-"""The time a process must have an offered device open to count, and the time without one before a device is offered again."""
+"""The time a process must have an offered device open to count, and the time from its last sight to the next offer."""
 DEVICES_MAX = 1024
 """The maximum number of remembered devices without a current sign; a node has fewer slots."""
 
