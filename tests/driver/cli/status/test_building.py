@@ -580,6 +580,17 @@ def test_a_node_shows_the_devices_that_it_leaves_to_others():
         assert "\x1b" not in text
 
 
+@pytest.mark.parametrize(("nodes", "words"), [(("n1",), "of node n1"), (("n1", "n2"), "of 2 more nodes")])
+def test_nodes_with_free_devices_only_have_one_line(nodes, words):
+    local = tuple(
+        tree.Local(node=node, devices=(tree.Device(pool=node, name="gpu-1", node=node, state=tree.FREE),))
+        for node in nodes
+    )
+    out = console.Console(file=io.StringIO(), width=200)
+    views.show(out, tree.Tree(fabrics=(), local=local, claims=(), unread=()), now=NOW)
+    assert f"own devices {words}  {len(nodes)} device" in out.file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("key", "changes", "is_named"),
     [

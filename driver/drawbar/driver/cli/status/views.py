@@ -127,8 +127,9 @@ def _print_own_devices(out: console.Console, listed: Iterable[tree.Local], form:
         _add_left_out(top, local.left_out, every=form.every)
         out.print(top)
     if counted:
-        nodes = len({device.node for device in counted})
-        tables.sentence(out, f"own devices of {nodes} more nodes  {_counts(counted)}; --all shows them")
+        first, *others = sorted({device.node or "?" for device in counted})
+        nodes = f"{len(others) + 1} more nodes" if others else f"node {first}"
+        tables.sentence(out, f"own devices of {nodes}  {_counts(counted)}; --all shows them")
 
 
 def is_trouble(device: tree.Device) -> bool:
