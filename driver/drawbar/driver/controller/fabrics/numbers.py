@@ -74,6 +74,8 @@ class Numbers:
 
 def remove_identifiers(device: contract.Device, keys: Collection[Key]) -> contract.Device:
     """Return the device without these identifiers."""
+    if not keys:
+        return device
     kept = tuple(each for each in device.identifiers if (each.kind, each.value) not in keys)
     serial = None if (witnesses.Kind.SERIAL, _serial(device)) in keys else device.serial
     return dataclasses.replace(device, identifiers=kept, serial=serial)
