@@ -150,11 +150,9 @@ _UPWARD = (
     "11223344556677889900aabbccddeeff",
     string.ascii_lowercase,
 )
-_COUNTED = (
-    *_UPWARD,
-    *(pattern[::-1] for pattern in _UPWARD),
-    "".join(_BYTES),
-    "".join(reversed(_BYTES)),
+# One text, since each number of each device is looked for in all of them.
+_COUNTED = "\n".join(
+    (*_UPWARD, *(pattern[::-1] for pattern in _UPWARD), "".join(_BYTES), "".join(reversed(_BYTES)))
 )
 _SMALL_DIGITS = 6
 # The names of an unnamed machine, with or without a domain.
@@ -230,7 +228,7 @@ def is_uuid(text: str) -> bool:
 
 def _is_counted(digits: str) -> bool:
     counted = digits.strip("0")
-    return len(counted) >= _COUNTED_DIGITS_MIN and any(counted in pattern for pattern in _COUNTED)
+    return len(counted) >= _COUNTED_DIGITS_MIN and counted in _COUNTED
 
 
 def _digits(text: str) -> str:
