@@ -49,8 +49,8 @@ class Taint(msgspec.Struct, frozen=True):
 # fmt: off
 ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
     "Its attach failed, or the node could not use it.",
-    "`policy.probationSeconds` after the failure and its DeviceAttachment's end; longer after further failures, up to a day",
-    "wait for the end of `policy.probationSeconds`", "conditions.md#whose-fault-a-failure-is",
+    "`policy.probationSeconds` after the failure and its DeviceAttachment's end (a node's own device: 60 s or 5 minutes after the failure); longer after further failures, up to a day",
+    "wait for the end of its probation: `policy.probationSeconds`, of a node's own device 60 s to a day", "conditions.md#whose-fault-a-failure-is",
     "controller", "Attaching it{where} failed ({reason}); lifted {probationSeconds} s after the failure, once its DeviceAttachment is gone.",
     ("node", "reason", "message", "failures", "probationSeconds"))
 LOST = Taint("device-lost", "", NO_EXECUTE,
