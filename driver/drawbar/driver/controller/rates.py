@@ -98,6 +98,8 @@ class Line(Generic[K, W]):
         if moment is not None:
             waiting[waiter] = moment
             self._waiting[key] = waiting
+        elif not waiting:
+            self._waiting.pop(key, None)
         return moment
 
     def act(self, key: K, waiter: W, now: datetime.datetime) -> None:
