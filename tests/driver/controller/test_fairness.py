@@ -1,10 +1,12 @@
 """One tenant neither keeps a slow fabric from the others, nor wears its devices out."""
 
 import dataclasses
+import math
 
 from tests.scenes import waiting
 
 from drawbar.driver import clocks
+from drawbar.driver.controller import names
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.mocks.testing import worlds
@@ -106,6 +108,29 @@ async def test_a_busy_manager_serves_others_while_a_namespace_waits_for_its_rate
         await allocate(cluster, "quiet", DISKS[5])
         await wait_until_connected(cluster, DISKS[5])
         assert len(cluster.calls("attach")) == 3
+
+
+async def test_a_claim_that_goes_gives_its_place_in_the_line_up(controller_world):
+    async with controller_world(**SHAPE) as cluster:
+        controller = await cluster.controller(fabric_networks=("127.0.0.0/8",))
+        await cluster.make_fabric(policy={"attachesPerNamespacePerMinute": 1})
+        await cluster.wait_for_slices()
+        await make_namespaces(cluster)
+        await allocate(cluster, "noisy", DISKS[0])
+        await waiting.eventually(lambda: cluster.calls("attach"))
+        opened = controller._cluster.sessions.get("fab")
+
+        def count_minutes(device):
+            turn = opened.find_turn("noisy", names.DeviceKey(fabric="fab", device=device), clocks.steady())
+            return math.ceil((turn - clocks.steady()).total_seconds() / 60)
+
+        assert [count_minutes(device) for device in DISKS[1:3]] == [1, 2]
+        await allocate(cluster, "noisy", DISKS[1])
+        await waiting.until(cluster.attachments, lambda made: f"fab.{DISKS[1]}" in made)
+        await cluster.api.delete(kinds.CLAIM, DISKS[1], namespace="noisy")
+        await cluster.wait_until_deleting(f"fab.{DISKS[1]}")
+        await cluster.node_says(f"fab.{DISKS[1]}", "Released")
+        await waiting.eventually(lambda: count_minutes(DISKS[2]) == 1)
 
 
 async def test_a_disk_that_was_erased_as_often_as_a_day_allows_rests_and_its_fabric_says_so(served_world):
